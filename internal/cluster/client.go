@@ -1,0 +1,194 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+)
+
+const dialTimeout = 3 * time.Second
+
+// Source says whom to ask, and about which node.
+type Source struct {
+	Kubeconfig string // path of the kubelet's kubeconfig
+	// NodeName is used when it is set; else the name in the client certificate, else HostName.
+	NodeName string
+	HostName string
+	// PluginEnv is added to the environment of a credential plugin, as KEY=VALUE.
+	PluginEnv []string
+	UserAgent string
+}
+
+func (s Source) equal(o Source) bool {
+	return s.Kubeconfig == o.Kubeconfig && s.NodeName == o.NodeName && s.HostName == o.HostName &&
+		s.UserAgent == o.UserAgent && slices.Equal(s.PluginEnv, o.PluginEnv)
+}
+
+// Client asks the API server about this node. The zero value is ready for use, also by several goroutines. It keeps one connection and
+// makes it anew when the kubeconfig, or a certificate, key or token file that it names, was replaced.
+type Client struct {
+	mu      sync.Mutex
+	current *connection
+}
+
+// connection is a way to one API server, with one set of credentials.
+type connection struct {
+	source      Source
+	credentials *credentials
+	nodeName    string
+	transport   *http.Transport
+	rest        *rest.RESTClient
+}
+
+// Close ends the connection. The Client can be used again.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop()
+}
+
+func (c *Client) drop() {
+	if c.current != nil {
+		c.current.transport.CloseIdleConnections()
+		c.current = nil
+	}
+}
+
+// Answer is what the API server said, and who said it about whom; the latter two also beside an error, as far as they are known.
+type Answer struct {
+	Node     *corev1.Node
+	NodeName string
+	Server   string
+}
+
+// Node gets this node from the API server. ReasonOf tells what an error is; it is never a statement about the node, except that
+// ReasonNodeNotFound comes from an API server that was reached and has no such Node.
+func (c *Client) Node(ctx context.Context, source Source) (Answer, error) {
+	conn, err := c.connect(source)
+	if err != nil {
+		return Answer{NodeName: source.NodeName}, err
+	}
+	answer := Answer{NodeName: conn.nodeName, Server: conn.credentials.config.Host}
+	node := &corev1.Node{}
+	err = conn.rest.Get().Resource("nodes").Name(conn.nodeName).Do(ctx).Into(node)
+	if err != nil {
+		return answer, fmt.Errorf("get node %s: %w", conn.nodeName, err)
+	}
+	answer.Node = node
+	return answer, nil
+}
+
+func (c *Client) connect(source Source) (*connection, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil && c.current.source.equal(source) && c.current.credentials.stillCurrent() {
+		return c.current, nil
+	}
+	c.drop()
+	conn, err := newConnection(source)
+	if err != nil {
+		return nil, err
+	}
+	c.current = conn
+	return conn, nil
+}
+
+func newConnection(source Source) (*connection, error) {
+	creds, err := loadCredentials(source.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	conn := &connection{source: source, credentials: creds, nodeName: firstNonEmpty(source.NodeName, creds.nodeName, source.HostName)}
+	if conn.nodeName == "" {
+		return nil, reasoned(ReasonNodeNotFound, fmt.Errorf("this node's name is not known: set node.name in the config"))
+	}
+	cfg := rest.CopyConfig(creds.config)
+	cfg.UserAgent = source.UserAgent
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", source.Kubeconfig, err))
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	var plugin *pluginToken
+	if creds.plugin != nil {
+		plugin = newPluginToken(creds, source.PluginEnv)
+		tlsConfig.GetClientCertificate = plugin.clientCertificate
+	}
+	conn.transport = newTransport(tlsConfig, cfg)
+	if conn.rest, err = newREST(cfg, conn.transport, plugin); err != nil {
+		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", source.Kubeconfig, err))
+	}
+	return conn, nil
+}
+
+func firstNonEmpty(words ...string) string {
+	for _, w := range words {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+func (p *pluginToken) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.certificate == nil {
+		return &tls.Certificate{}, nil // the TLS package's word for "none"
+	}
+	return p.certificate, nil
+}
+
+// newTransport is made here and not taken from client-go, which keeps every transport it ever made.
+func newTransport(tlsConfig *tls.Config, cfg *rest.Config) *http.Transport {
+	t := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:       tlsConfig,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ResponseHeaderTimeout: 30 * time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		MaxIdleConnsPerHost:   1,
+		ForceAttemptHTTP2:     true,
+	}
+	if cfg.Proxy != nil {
+		t.Proxy = cfg.Proxy
+	}
+	return t
+}
+
+// newREST builds a client that knows only what this package reads: a scheme with everything in Kubernetes costs megabytes.
+func newREST(cfg *rest.Config, transport http.RoundTripper, plugin *pluginToken) (*rest.RESTClient, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	if plugin != nil {
+		transport = &pluginTransport{plugin: plugin, next: transport}
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, transport)
+	if err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	gv := corev1.SchemeGroupVersion
+	cfg.GroupVersion, cfg.APIPath = &gv, "/api"
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return rest.RESTClientForConfigAndClient(cfg, &http.Client{Transport: wrapped})
+}

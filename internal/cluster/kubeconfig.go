@@ -1,0 +1,185 @@
+// Package cluster is the agent's hands on the Kubernetes API server, with the credentials that this node's kubelet has.
+//
+// It reads the kubelet's kubeconfig, knows both kinds of identity that kubelets use (a client certificate, or a plugin that is run to get
+// a token), and names each way in which the API server can fail to answer. It judges nothing: a lost link is an error with a reason here,
+// and never a statement about the node.
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/aks-flex-node/agent/internal/host"
+)
+
+// maxKubeconfig bounds a kubeconfig and each file it names, in bytes.
+const maxKubeconfig = 1 << 20
+
+// credentials are a kubeconfig's current context, read whole: everything is in memory, and files tells when to read it again.
+type credentials struct {
+	config *rest.Config
+	plugin *clientcmdapi.ExecConfig // nil for an identity that needs none
+	files  map[string]host.Identity // every file that was read, and which one it was
+	// nodeName is that of a client certificate for system:node:NAME, or "".
+	nodeName string
+}
+
+// stillCurrent reports whether every file is the one that was read.
+func (c *credentials) stillCurrent() bool {
+	for path, id := range c.files {
+		if now, err := host.Identify(path); err != nil || now != id {
+			return false
+		}
+	}
+	return true
+}
+
+// loadCredentials reads a kubeconfig and the files it names.
+func loadCredentials(path string) (*credentials, error) {
+	c := &credentials{files: map[string]host.Identity{}}
+	raw, err := c.read(path)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := clientcmd.Load(raw)
+	if err != nil {
+		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
+	}
+	if kubeconfig.CurrentContext == "" && len(kubeconfig.Contexts) == 0 && len(kubeconfig.Clusters) == 0 {
+		// An empty or half-written file: clientcmd would silently fall back to a server on this machine.
+		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s names no cluster: it is empty or was not written whole", path))
+	}
+	for _, cl := range kubeconfig.Clusters {
+		cl.LocationOfOrigin = path
+	}
+	for _, user := range kubeconfig.AuthInfos {
+		user.LocationOfOrigin = path
+	}
+	if err := clientcmd.ResolveLocalPaths(kubeconfig); err != nil {
+		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
+	}
+	c.config, err = clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
+	}
+	if c.config.AuthProvider != nil {
+		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s uses the auth-provider %q, which Kubernetes removed in 1.26",
+			path, c.config.AuthProvider.Name))
+	}
+	c.plugin, c.config.ExecProvider = c.config.ExecProvider, nil
+	return c, c.inline()
+}
+
+// read reads one file and remembers which one it was. The identity is taken first: a replacement in between shows at the next look.
+func (c *credentials) read(path string) ([]byte, error) {
+	id, err := host.Identify(path)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	if os.Geteuid() == 0 && (id.UID != 0 || id.Mode&unix.S_IWOTH != 0) {
+		return nil, reasoned(ReasonKubeconfigUnsafe, fmt.Errorf("%s belongs to user %d with mode %04o: root believes only files of root that others can't write",
+			path, id.UID, id.Mode&0o7777))
+	}
+	b, err := host.ReadFile(path, maxKubeconfig)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	c.files[path] = id
+	return b, nil
+}
+
+func fileError(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return reasoned(ReasonKubeconfigMissing, fmt.Errorf("the kubelet's credentials are not there: %w", err))
+	case errors.Is(err, fs.ErrPermission):
+		return reasoned(ReasonKubeconfigUnreadable, fmt.Errorf("this user may not read the kubelet's credentials: %w", err))
+	}
+	return reasoned(ReasonKubeconfigInvalid, err)
+}
+
+// inline reads certificates, keys and tokens that lie in files of their own, so that client-go has nothing left to watch.
+func (c *credentials) inline() error {
+	cfg := c.config
+	for _, f := range []struct {
+		path *string
+		data *[]byte
+	}{
+		{&cfg.CAFile, &cfg.CAData}, {&cfg.CertFile, &cfg.CertData}, {&cfg.KeyFile, &cfg.KeyData},
+	} {
+		if *f.path == "" {
+			continue
+		}
+		b, err := c.read(*f.path)
+		if err != nil {
+			return err
+		}
+		if len(*f.data) == 0 {
+			*f.data = b
+		}
+		*f.path = ""
+	}
+	if cfg.BearerTokenFile != "" {
+		b, err := c.read(cfg.BearerTokenFile)
+		if err != nil {
+			return err
+		}
+		cfg.BearerToken, cfg.BearerTokenFile = strings.TrimSpace(string(b)), ""
+	}
+	if len(cfg.CertData) > 0 {
+		if _, err := tls.X509KeyPair(cfg.CertData, cfg.KeyData); err != nil {
+			return reasoned(ReasonKubeconfigInvalid, fmt.Errorf("client certificate: %w", err))
+		}
+		c.nodeName = nodeNameOf(cfg.CertData)
+	}
+	return nil
+}
+
+// nodeNameOf returns NAME of a certificate for the user system:node:NAME, which is how a kubelet's certificate names its node.
+func nodeNameOf(certificate []byte) string {
+	for block, rest := pem.Decode(certificate); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return ""
+		}
+		name, _ := strings.CutPrefix(cert.Subject.CommonName, "system:node:")
+		if name == cert.Subject.CommonName {
+			return ""
+		}
+		return name
+	}
+	return ""
+}
+
+// FindKubeconfig returns the first of the paths at which there is a file, or the first path when there is none, so that the error that
+// follows names a place where one is expected.
+func FindKubeconfig(paths []string) string {
+	first := ""
+	for _, p := range paths {
+		if p == "" || !filepath.IsAbs(p) {
+			continue
+		}
+		if first == "" {
+			first = p
+		}
+		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
+			return p
+		}
+	}
+	return first
+}

@@ -1,0 +1,279 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+
+	"github.com/aks-flex-node/agent/internal/observe"
+)
+
+const (
+	runtimeFolder = "/run/systemd"
+	// privateSocket is systemd's own: root can talk to it without the bus, so also while the bus is stopped or hangs.
+	privateSocket = "private"
+	bootedFolder  = "system" // see sd_booted(3)
+
+	// A lost connection is made anew at once; while systemd re-executes itself its name is away from the bus for a moment.
+	attempts   = 4
+	retryPause = 100 * time.Millisecond
+
+	// detailsMaxAge is how long the properties of a unit that keeps running are believed without asking again: those that can change
+	// while the main process stays the same are of interest only once it does not.
+	detailsMaxAge = time.Minute
+)
+
+// ErrNoSystemd says that this machine was not booted with systemd.
+var ErrNoSystemd = errors.New("systemd does not run this machine")
+
+// Systemd asks systemd about units, over one connection that is made when first needed and made anew when it is lost.
+// The zero value is ready for use. It may be used by several goroutines; their questions are asked one after another.
+type Systemd struct {
+	turn    sync.Mutex // guards all below; a channel isn't needed because every holder ends with its context
+	conn    *sd.Conn
+	hangUp  context.CancelFunc
+	details map[string]details
+	folder  string // in place of runtimeFolder, for tests
+}
+
+// details are the properties of a unit that a list of units lacks.
+type details struct {
+	unit observe.Unit
+	main Process
+	at   time.Time
+}
+
+// Close ends the connection. The Systemd can be used again.
+func (s *Systemd) Close() {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.disconnect()
+}
+
+// Units returns what systemd says about each of the named units, in that order; also about units that do not exist.
+// The error is ErrNoSystemd where there is none, or says why systemd could not be asked.
+func (s *Systemd) Units(ctx context.Context, names ...string) ([]observe.Unit, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if _, err := os.Stat(s.path(bootedFolder)); err != nil {
+		s.disconnect()
+		return nil, ErrNoSystemd
+	}
+	for i := 1; ; i++ {
+		units, err := s.units(ctx, names)
+		if err == nil {
+			return units, nil
+		}
+		var answer dbus.Error
+		if !errors.As(err, &answer) || connectionErrors[answer.Name] {
+			s.disconnect() // also after a time-out: on a connection whose other side hangs nothing will ever come back
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("ask systemd for its units: %w", context.Cause(ctx))
+		}
+		if i == attempts || !passing(err) {
+			return nil, fmt.Errorf("ask systemd for its units: %w", err)
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *Systemd) path(name string) string { return filepath.Join(cmp.Or(s.folder, runtimeFolder), name) }
+
+// connectionErrors are the D-Bus errors that say that the connection, or systemd's name behind it, is gone.
+var connectionErrors = map[string]bool{
+	"org.freedesktop.DBus.Error.NoReply":        true,
+	"org.freedesktop.DBus.Error.Disconnected":   true,
+	"org.freedesktop.DBus.Error.ServiceUnknown": true,
+	"org.freedesktop.DBus.Error.NameHasNoOwner": true,
+}
+
+// passing reports whether an error is worth a second try: it comes with restarts of the bus or of systemd.
+func passing(err error) bool {
+	var answer dbus.Error
+	if errors.As(err, &answer) {
+		return connectionErrors[answer.Name]
+	}
+	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+func (s *Systemd) units(ctx context.Context, names []string) ([]observe.Unit, error) {
+	if s.conn == nil || !s.conn.Connected() {
+		s.disconnect()
+		if err := s.connect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := s.conn.ListUnitsByNamesContext(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) != len(names) { // systemd passes over a name that can be no unit's
+		return nil, fmt.Errorf("asked about %d units (%s), told about %d", len(names), strings.Join(names, ", "), len(rows))
+	}
+	units := make([]observe.Unit, len(names))
+	for i, row := range rows { // they come in the order of the names; a row has another name where the one asked for is an alias
+		if units[i], err = s.complete(ctx, row); err != nil {
+			return nil, err
+		}
+		units[i].Name = names[i]
+	}
+	return units, nil
+}
+
+// complete adds to a row of the list what the list lacks. Those properties cost two more calls of some 20 KiB each, so they are asked for
+// only when they can have changed.
+func (s *Systemd) complete(ctx context.Context, row sd.UnitStatus) (observe.Unit, error) {
+	known, ok := s.details[row.Name]
+	u := known.unit
+	current := ok && time.Since(known.at) < detailsMaxAge && u.Running() && sameProcess(known.main)
+	if !current {
+		u = observe.Unit{}
+	}
+	u.Name, u.LoadState, u.ActiveState, u.SubState, u.Job = row.Name, row.LoadState, row.ActiveState, row.SubState, row.JobType
+	if (current && u.Running()) || (!u.Exists() && !u.Running()) {
+		return u, nil
+	}
+	unit, err := s.conn.GetUnitPropertiesContext(ctx, row.Name)
+	if err != nil {
+		return u, err
+	}
+	service, err := s.conn.GetUnitTypePropertiesContext(ctx, row.Name, "Service")
+	if err != nil {
+		return u, err
+	}
+	// All from one moment where it can be: the unit may have moved on since the list was made.
+	u.LoadState = property[string](unit, "LoadState")
+	u.ActiveState = property[string](unit, "ActiveState")
+	u.SubState = property[string](unit, "SubState")
+	u.UnitFileState = property[string](unit, "UnitFileState")
+	u.StateChange = usec(property[uint64](unit, "StateChangeTimestamp"))
+	u.Result = property[string](service, "Result")
+	u.MainPID = int(property[uint32](service, "MainPID"))
+	u.NRestarts = int(property[uint32](service, "NRestarts"))
+	u.ExecStart = execStart(property[[][]any](service, "ExecStart"))
+	if s.details == nil {
+		s.details = map[string]details{}
+	}
+	main, _ := FindProcess(u.MainPID) // without one, nothing is kept for the next time
+	s.details[row.Name] = details{unit: u, main: main, at: time.Now()}
+	return u, nil
+}
+
+func sameProcess(p Process) bool {
+	now, err := FindProcess(p.PID)
+	return err == nil && now == p
+}
+
+func property[T any](properties map[string]any, name string) T {
+	v, _ := properties[name].(T) // an older systemd may lack it: then it isn't told
+	return v
+}
+
+func usec(t uint64) time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(t)) //nolint:gosec // microseconds since 1970 reach 63 bits in the year 294246
+}
+
+// execStart takes path and arguments of the first command: (path, argv, ignore failure, times, pid, exit …) in systemd's array.
+func execStart(commands [][]any) []string {
+	if len(commands) == 0 || len(commands[0]) < 2 {
+		return nil
+	}
+	path, _ := commands[0][0].(string)
+	argv, _ := commands[0][1].([]string)
+	if path == "" {
+		return nil
+	}
+	if len(argv) > 0 {
+		argv = argv[1:]
+	}
+	return append([]string{path}, argv...)
+}
+
+// connect dials within ctx and leaves a connection that outlives it: the context that go-systemd takes is the connection's lifetime.
+func (s *Systemd) connect(ctx context.Context) error {
+	life, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	dialed := context.AfterFunc(ctx, hangUp)
+	conn, err := s.dial(life)
+	if !dialed() && err == nil {
+		conn.Close()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		hangUp()
+		return err
+	}
+	s.conn, s.hangUp = conn, hangUp
+	return nil
+}
+
+// dial connects to systemd: root directly, and over the bus when that can't be; everybody else over the bus.
+func (s *Systemd) dial(life context.Context) (*sd.Conn, error) {
+	if os.Geteuid() != 0 {
+		return connection(life, true, dbus.SystemBusPrivate)
+	}
+	conn, direct := connection(life, false, func(o ...dbus.ConnOption) (*dbus.Conn, error) {
+		return dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(s.path(privateSocket)), o...)
+	})
+	if direct == nil {
+		return conn, nil
+	}
+	conn, err := connection(life, true, dbus.SystemBusPrivate)
+	if err != nil {
+		return nil, fmt.Errorf("directly: %w; over the bus: %w", direct, err)
+	}
+	return conn, nil
+}
+
+// connection authenticates and wraps a connection. go-systemd asks for two, one of them for signals; one serves for both.
+func connection(life context.Context, hello bool, open func(...dbus.ConnOption) (*dbus.Conn, error)) (*sd.Conn, error) {
+	conn, err := open(dbus.WithContext(life), dbus.WithSignalHandler(noSignals{}))
+	if err != nil {
+		return nil, err
+	}
+	// The numeric user id spares a look-up of the user's name.
+	err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))})
+	if err == nil && hello {
+		err = conn.Hello()
+	}
+	if err != nil {
+		conn.Close() //nolint:errcheck,gosec // it is of no use any more
+		return nil, err
+	}
+	return sd.NewConnection(func() (*dbus.Conn, error) { return conn, nil })
+}
+
+// noSignals handles the signals of a connection over which only questions are asked: none. It ends go-systemd's listener at once, which
+// would stay for ever on a connection that was lost while it was being made.
+type noSignals struct{}
+
+func (noSignals) DeliverSignal(string, string, *dbus.Signal) {}
+func (noSignals) AddSignal(ch chan<- *dbus.Signal)           { close(ch) }
+func (noSignals) RemoveSignal(chan<- *dbus.Signal)           {}
+
+func (s *Systemd) disconnect() {
+	if s.conn == nil {
+		return
+	}
+	s.conn.Close()
+	s.hangUp()
+	s.conn, s.hangUp, s.details = nil, nil, nil
+}

@@ -1,0 +1,221 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/aks-flex-node/agent/internal/host"
+)
+
+// maxCRIMessage bounds an answer; a verbose status is some 100 KiB.
+const maxCRIMessage = 4 << 20
+
+// criClient asks a container runtime over its socket. It keeps one connection for as long as the socket stays the same: a daemon that
+// was restarted has made its socket anew. What can't change while the daemon runs is asked once.
+type criClient struct {
+	mu      sync.Mutex
+	current *criConnection
+}
+
+type criConnection struct {
+	socket string
+	id     host.Identity
+	conn   *grpc.ClientConn
+	client cri.RuntimeServiceClient
+
+	mu      sync.Mutex // guards the fields below
+	version *cri.VersionResponse
+	runtime *runtimeProgram
+}
+
+// runtimeProgram is the low-level runtime that the daemon is configured to use.
+type runtimeProgram struct {
+	name string // of the program, as looked up in the daemon's PATH
+	path string // when the configuration names one
+}
+
+// criAnswer is what the daemon said.
+type criAnswer struct {
+	name, version              string
+	runtimeReady, networkReady bool
+	notReady                   string // the runtime's own words
+}
+
+func (c *criClient) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil {
+		c.current.conn.Close() //nolint:errcheck,gosec // nothing to be done about it
+		c.current = nil
+	}
+}
+
+func (c *criClient) connection(socket string) (*criConnection, error) {
+	id, err := host.Identify(socket)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.current; k != nil && k.socket == socket && k.id == id {
+		return k, nil
+	}
+	// Connecting as a probe of its own tells apart what gRPC folds into "unavailable": refused, no permission.
+	conn, err := grpc.NewClient("passthrough:///"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxCRIMessage)),
+		grpc.WithIdleTimeout(0),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}))
+	if err != nil {
+		return nil, err
+	}
+	if c.current != nil {
+		c.current.conn.Close() //nolint:errcheck,gosec // it belongs to a socket that is gone
+	}
+	c.current = &criConnection{socket: socket, id: id, conn: conn, client: cri.NewRuntimeServiceClient(conn)}
+	return c.current, nil
+}
+
+// ask returns the daemon's version and its conditions.
+func (c *criClient) ask(ctx context.Context, socket string) (criAnswer, error) {
+	k, err := c.connection(socket)
+	if err != nil {
+		return criAnswer{}, err
+	}
+	version, err := k.knownVersion(ctx)
+	if err != nil {
+		return criAnswer{}, c.failed(ctx, k, err)
+	}
+	st, err := k.client.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		return criAnswer{}, c.failed(ctx, k, err)
+	}
+	a := criAnswer{name: version.GetRuntimeName(), version: version.GetRuntimeVersion()}
+	for _, cond := range st.GetStatus().GetConditions() {
+		switch cond.GetType() {
+		case "RuntimeReady":
+			a.runtimeReady = cond.GetStatus()
+		case "NetworkReady":
+			a.networkReady = cond.GetStatus()
+		}
+		if !cond.GetStatus() {
+			a.notReady = strings.TrimSpace(a.notReady + " " + cond.GetMessage())
+		}
+	}
+	return a, nil
+}
+
+func (k *criConnection) knownVersion(ctx context.Context) (*cri.VersionResponse, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.version != nil {
+		return k.version, nil
+	}
+	v, err := k.client.Version(ctx, &cri.VersionRequest{})
+	if err == nil {
+		k.version = v
+	}
+	return v, err
+}
+
+// failed drops a connection that broke, so that the next look makes a new one at once instead of waiting out gRPC's back-off.
+func (c *criClient) failed(ctx context.Context, k *criConnection, err error) error {
+	if status.Code(err) == codes.Unavailable {
+		c.mu.Lock()
+		if c.current == k {
+			c.current = nil
+		}
+		c.mu.Unlock()
+		k.conn.Close() //nolint:errcheck,gosec // it is broken already
+		if dialErr := tryConnect(ctx, k.socket); dialErr != nil {
+			return dialErr
+		}
+	}
+	return err
+}
+
+// tryConnect gets the operating system's own error for a socket that can't be connected to; gRPC's is only text.
+func tryConnect(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// runtimeProgram asks which low-level runtime the daemon uses by default.
+func (c *criClient) runtimeProgram(ctx context.Context, socket string) (runtimeProgram, error) {
+	k, err := c.connection(socket)
+	if err != nil {
+		return runtimeProgram{}, err
+	}
+	k.mu.Lock()
+	known := k.runtime
+	k.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	st, err := k.client.Status(ctx, &cri.StatusRequest{Verbose: true})
+	if err != nil {
+		return runtimeProgram{}, c.failed(ctx, k, err)
+	}
+	p, err := parseRuntimeConfig([]byte(st.GetInfo()["config"]))
+	if err != nil {
+		return p, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.runtime = &p
+	return p, nil
+}
+
+var errNoRuntimeConfig = errors.New("the runtime does not say which low-level runtime it uses")
+
+// parseRuntimeConfig reads the default runtime out of containerd's configuration as its verbose status shows it (1.6 to 2.x).
+func parseRuntimeConfig(config []byte) (runtimeProgram, error) {
+	var c struct {
+		Containerd struct {
+			DefaultRuntimeName string `json:"defaultRuntimeName"`
+			Runtimes           map[string]struct {
+				Type    string          `json:"runtimeType"`
+				Options json.RawMessage `json:"options"`
+			} `json:"runtimes"`
+		} `json:"containerd"`
+	}
+	if err := json.Unmarshal(config, &c); err != nil {
+		return runtimeProgram{}, fmt.Errorf("%w: %w", errNoRuntimeConfig, err)
+	}
+	r, ok := c.Containerd.Runtimes[c.Containerd.DefaultRuntimeName]
+	if !ok || !strings.HasPrefix(r.Type, "io.containerd.runc.") {
+		return runtimeProgram{}, errNoRuntimeConfig
+	}
+	var options struct {
+		BinaryName string `json:"BinaryName"`
+	}
+	if len(r.Options) > 0 {
+		_ = json.Unmarshal(r.Options, &options) // options of another form name no binary
+	}
+	switch {
+	case strings.HasPrefix(options.BinaryName, "/"):
+		return runtimeProgram{path: options.BinaryName}, nil
+	case options.BinaryName != "" && !strings.Contains(options.BinaryName, "/"):
+		return runtimeProgram{name: options.BinaryName}, nil
+	}
+	return runtimeProgram{name: "runc"}, nil
+}

@@ -1,0 +1,102 @@
+package probe
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/aks-flex-node/agent/internal/cluster"
+	"github.com/aks-flex-node/agent/internal/host"
+	"github.com/aks-flex-node/agent/internal/observe"
+	"github.com/aks-flex-node/agent/internal/probe/parse"
+)
+
+func (s *Suite) lookAtNode(ctx context.Context, round time.Time) observe.Observation[observe.Node] {
+	facts, _ := s.unitFacts(ctx, round)
+	source := s.nodeSource(facts.kubelet)
+	answer, err := s.cluster.Node(ctx, source)
+	v := observe.Node{Name: answer.NodeName, Server: answer.Server}
+	if err == nil {
+		return judgeNode(nodeValue(v, answer.Node))
+	}
+	reason, message := cluster.ReasonOf(err), cluster.Explain(err, answer.Server)
+	if reason == cluster.ReasonNodeNotFound && answer.Server != "" {
+		// The one failure that says something about the node: the API server was reached and does not have it.
+		v.Ready = observe.ReadyUnknown
+		return observe.See(v, observe.Unhealthy, reason, "%s", message)
+	}
+	return observe.Observation[observe.Node]{Value: v, Reason: reason, Message: message}
+}
+
+// nodeSource finds the kubelet's kubeconfig and the node's name.
+func (s *Suite) nodeSource(u observe.Unit) cluster.Source {
+	args, _ := kubeletArgs(u)
+	name := s.settings.nodeName
+	if name == "" {
+		name = strings.ToLower(strings.TrimSpace(flagValue(args, "hostname-override"))) // as the kubelet does
+	}
+	return cluster.Source{
+		Kubeconfig: cluster.FindKubeconfig(append([]string{flagValue(args, "kubeconfig")}, s.settings.kubeconfigs...)),
+		NodeName:   name,
+		HostName:   s.settings.hostName,
+		PluginEnv:  azureEnvironment(u.MainPID),
+		UserAgent:  s.settings.userAgent,
+	}
+}
+
+// azureEnvironment returns the kubelet's settings for its credential plugin: kubelogin reads AAD_* and AZURE_* variables, which may be
+// in the unit's environment instead of the kubeconfig.
+func azureEnvironment(pid int) []string {
+	if pid == 0 {
+		return nil
+	}
+	env, err := host.Environ(pid)
+	if err != nil {
+		return nil // only root may look: then a plugin gets what the kubeconfig says
+	}
+	var azure []string
+	for _, e := range env {
+		if strings.HasPrefix(e, "AAD_") || strings.HasPrefix(e, "AZURE_") {
+			azure = append(azure, e)
+		}
+	}
+	return azure
+}
+
+func nodeValue(v observe.Node, n *corev1.Node) observe.Node {
+	v.Name = n.Name
+	v.Unschedulable = n.Spec.Unschedulable
+	v.KubeletVersion = parse.VersionText(n.Status.NodeInfo.KubeletVersion)
+	for _, c := range n.Status.Conditions {
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		v.Ready = map[corev1.ConditionStatus]string{
+			corev1.ConditionTrue: observe.Ready, corev1.ConditionFalse: observe.NotReady,
+		}[c.Status]
+		if v.Ready == "" {
+			v.Ready = observe.ReadyUnknown
+		}
+		v.ClusterReason, v.ClusterMessage = c.Reason, c.Message
+		v.LastTransition, v.LastHeartbeat = c.LastTransitionTime.Time, c.LastHeartbeatTime.Time
+	}
+	return v
+}
+
+// judgeNode says what the cluster's word means. Unknown there is a finding, not a failure to look: the cluster has not heard from the
+// kubelet.
+func judgeNode(v observe.Node) observe.Observation[observe.Node] {
+	cordoned := ""
+	if v.Unschedulable {
+		cordoned = "; it is cordoned"
+	}
+	switch v.Ready {
+	case observe.Ready:
+		return observe.See(v, observe.Healthy, "NodeReady", "the cluster says that node %s is ready%s", v.Name, cordoned)
+	case "":
+		return observe.Observation[observe.Node]{Value: v, Reason: "NoReadyCondition", Message: "node " + v.Name + " has no Ready condition yet"}
+	}
+	return observe.See(v, observe.Unhealthy, "Node"+v.Ready, "the cluster says of node %s: %s: %s%s", v.Name, v.ClusterReason, v.ClusterMessage, cordoned)
+}

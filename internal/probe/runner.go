@@ -1,0 +1,179 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/aks-flex-node/agent/internal/observe"
+)
+
+const (
+	// keepGood is how long the last known value is shown while looks fail.
+	keepGood = 3 * time.Minute
+	// reserve is what is left of a caller's time when the looks must be over, so that the caller still gets its answer.
+	reserve = 250 * time.Millisecond
+	// grace is how long after its deadline a look may take to come back and say itself what went wrong: killing a process group and
+	// reading the rest of its output takes a moment. After that it counts as abandoned.
+	grace = 500 * time.Millisecond
+)
+
+// errDeadline is the cause with which a look's context ends at its deadline.
+var errDeadline = errors.New("no answer within the deadline")
+
+// runner runs one probe: at most one look at a time, shared by all who ask meanwhile, each look with a deadline. A look that does not
+// come back even then is abandoned: nobody waits for it any more, and no other is started until it does.
+type runner[T any] struct {
+	name     string
+	deadline time.Duration
+	// every is how long an observation is good for before a new look is made; 0 looks each time.
+	every time.Duration
+	// look is the probe. It gets a context with the deadline and the time at which this round of looks began.
+	look func(ctx context.Context, round time.Time) observe.Observation[T]
+
+	mu     sync.Mutex
+	flight *flight
+	last   observe.Observation[T]
+	short  bool // the last look had less time than deadline and couldn't tell: that is no answer to keep
+	good   *T
+	goodAt time.Time
+}
+
+// flight is a look under way.
+type flight struct {
+	life    context.Context
+	round   time.Time
+	began   time.Time
+	ends    time.Time // its deadline
+	waiters int
+	givenUp bool // at some time nobody waited for it, so it was cancelled; set only while it is under way
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// observe returns an observation that is not older than round, or than every allows: the last one, that of a look under way, or that of
+// a new look. It comes back when ctx ends, and then the observation is unknown.
+//
+// life bounds the looks themselves; they end early only when nobody waits for them any more.
+func (r *runner[T]) observe(ctx, life context.Context, round time.Time) observe.Observation[T] {
+	return r.wait(ctx, r.join(ctx, life, round))
+}
+
+// join makes sure that there is such an observation, or a look under way that will bring it, and returns that look. What it returns must
+// be waited for.
+func (r *runner[T]) join(ctx, life context.Context, round time.Time) *flight {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fresh(round) {
+		return nil
+	}
+	if r.flight == nil {
+		r.start(ctx, life, round)
+	}
+	r.flight.waiters++
+	return r.flight
+}
+
+func (r *runner[T]) fresh(round time.Time) bool {
+	if r.last.At.IsZero() {
+		return false
+	}
+	return !r.last.At.Before(round) || (round.Sub(r.last.At) < r.every && !r.short)
+}
+
+// start begins a look in a goroutine of its own; r.mu is held. The look outlives ctx's cancellation as long as somebody waits for it.
+func (r *runner[T]) start(ctx, life context.Context, round time.Time) {
+	now := time.Now()
+	allowed := r.deadline
+	if end, ok := ctx.Deadline(); ok {
+		allowed = min(allowed, max(0, end.Sub(now)-reserve))
+	}
+	lookCtx, cancel := context.WithTimeoutCause(life, allowed, fmt.Errorf("%w of %s", errDeadline, allowed.Round(time.Millisecond)))
+	f := &flight{life: life, round: round, began: now, ends: now.Add(allowed), cancel: cancel, done: make(chan struct{})}
+	r.flight = f
+	go func() {
+		o := r.guarded(lookCtx, round)
+		cancel()
+		o.At = time.Now()
+		r.mu.Lock()
+		r.flight = nil
+		if o.Known() || !f.givenUp {
+			r.last, r.short = o, !o.Known() && (allowed < r.deadline || life.Err() != nil)
+		}
+		if o.Known() {
+			v := o.Value
+			r.good, r.goodAt = &v, o.At
+		}
+		r.mu.Unlock()
+		close(f.done)
+	}()
+}
+
+// guarded turns a panic into an observation: a bug in one probe must not take the agent down.
+func (r *runner[T]) guarded(ctx context.Context, round time.Time) (o observe.Observation[T]) {
+	defer func() {
+		if p := recover(); p != nil {
+			o = observe.CannotTell[T](observe.ReasonPanic, "bug in the %s probe: %v\n%s", r.name, p, debug.Stack())
+		}
+	}()
+	if ctx.Err() != nil {
+		return observe.CannotTell[T](observe.ReasonTimeout, "%s: no time was left to look", r.name)
+	}
+	return r.look(ctx, round)
+}
+
+// wait waits for a look, or returns the last observation if f is nil.
+func (r *runner[T]) wait(ctx context.Context, f *flight) observe.Observation[T] {
+	if f == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.withGood(r.last)
+	}
+	abandon := time.NewTimer(time.Until(f.ends) + grace)
+	defer abandon.Stop()
+	var o observe.Observation[T]
+	select {
+	case <-f.done:
+		if f.givenUp { // before we came: what a cancelled look could not tell is no answer to us
+			return r.wait(ctx, r.join(ctx, f.life, f.round))
+		}
+		return r.wait(ctx, nil)
+	case <-abandon.C:
+		o = r.hung(f)
+	case <-ctx.Done():
+		o = r.hung(f)
+		if errors.Is(ctx.Err(), context.Canceled) {
+			o = observe.CannotTell[T](observe.ReasonCanceled, "%s: the look was given up by whoever asked", r.name)
+		}
+	}
+	o.At = time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.waiters--; f.waiters == 0 && f == r.flight {
+		f.givenUp = true
+		f.cancel()
+	}
+	return r.withGood(o)
+}
+
+// hung describes a look that did not come back in time.
+func (r *runner[T]) hung(f *flight) observe.Observation[T] {
+	age := time.Since(f.began).Round(time.Millisecond)
+	if time.Now().Before(f.ends.Add(grace)) {
+		return observe.CannotTell[T](observe.ReasonTimeout, "%s: no answer after %s", r.name, age)
+	}
+	return observe.CannotTell[T](observe.ReasonAbandoned,
+		"%s: a look begun %s ago hangs and can't be ended; no other is started until it comes back", r.name, age)
+}
+
+// withGood adds the last known value to an observation that could not tell; r.mu is held.
+func (r *runner[T]) withGood(o observe.Observation[T]) observe.Observation[T] {
+	if !o.Known() && r.good != nil && time.Since(r.goodAt) < keepGood {
+		v, at := *r.good, r.goodAt
+		o.Good, o.GoodAt = &v, &at
+	}
+	return o
+}

@@ -1,0 +1,130 @@
+// Package probe is what is seen: one file for each subject, and one Suite that runs them.
+//
+// A probe reads and never changes anything. It is a function of a context that returns an observation; the Suite gives it its deadline,
+// keeps a second look from starting while one is under way, remembers the last known value, and makes sure that a probe that hangs
+// delays nobody. A new subject is one new file and one line in New and in Look.
+package probe
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aks-flex-node/agent/internal/cluster"
+	"github.com/aks-flex-node/agent/internal/host"
+	"github.com/aks-flex-node/agent/internal/observe"
+	"github.com/aks-flex-node/agent/pkg/config"
+)
+
+const (
+	defaultDeadline = 5 * time.Second
+	arcDeadline     = 15 * time.Second
+	arcEvery        = time.Minute
+)
+
+// Suite runs the probes. Its connections and caches stay warm between looks. It may be used by several goroutines.
+type Suite struct {
+	life context.Context //nolint:containedctx // the Suite's own life, ended by Close; looks outlive the calls that began them
+	end  context.CancelFunc
+
+	settings settings
+	systemd  host.Systemd
+	cluster  cluster.Client
+	cri      criClient
+	healthz  *http.Client
+	versions versionCache
+	parsed   fileCache[kubeletConfig]
+
+	units         runner[units]
+	kubelet       runner[observe.Program]
+	kubeletHealth runner[observe.KubeletHealth]
+	containerd    runner[observe.Runtime]
+	runc          runner[observe.Program]
+	node          runner[observe.Node]
+	arc           runner[observe.Arc]
+}
+
+// New returns a Suite that looks at this machine, as the config says. A nil config is an empty one. Nothing is looked at, opened or
+// started before Look; Close ends what the Suite holds then.
+func New(cfg *config.Config, agentVersion string) *Suite {
+	s := &Suite{settings: newSettings(cfg, agentVersion), healthz: newHealthzClient()}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.units = runner[units]{name: "systemd", deadline: defaultDeadline, look: s.lookAtUnits}
+	s.kubelet = runner[observe.Program]{name: "kubelet version", deadline: defaultDeadline, look: s.lookAtKubelet}
+	s.kubeletHealth = runner[observe.KubeletHealth]{name: "kubelet health", deadline: defaultDeadline, look: s.lookAtKubeletHealth}
+	s.containerd = runner[observe.Runtime]{name: "containerd", deadline: defaultDeadline, look: s.lookAtContainerd}
+	s.runc = runner[observe.Program]{name: "runc", deadline: defaultDeadline, look: s.lookAtRunc}
+	s.node = runner[observe.Node]{name: "node", deadline: defaultDeadline, look: s.lookAtNode}
+	s.arc = runner[observe.Arc]{name: "Arc", deadline: arcDeadline, every: arcEvery, look: s.lookAtArc}
+	return s
+}
+
+// Look looks at everything at once and returns what was seen. It ends when every look has come back or was given up: within the longest
+// deadline plus a moment, or within ctx. What could not be told is unknown in the Set, with the reason; there is no error.
+func (s *Suite) Look(ctx context.Context) observe.Set {
+	round := time.Now()
+	var set observe.Set
+	var all sync.WaitGroup
+	underWay := s.units.join(ctx, s.life, round) // first, with all the time there is: other probes need its facts and would give it less
+	all.Go(func() { s.spreadUnits(s.units.wait(ctx, underWay), &set) })
+	all.Go(func() { set.Kubelet = s.kubelet.observe(ctx, s.life, round) })
+	all.Go(func() { set.KubeletHealth = s.kubeletHealth.observe(ctx, s.life, round) })
+	all.Go(func() { set.Containerd = s.containerd.observe(ctx, s.life, round) })
+	all.Go(func() { set.Runc = s.runc.observe(ctx, s.life, round) })
+	all.Go(func() { set.Node = s.node.observe(ctx, s.life, round) })
+	all.Go(func() { set.Arc = s.arc.observe(ctx, s.life, round) })
+	all.Wait()
+	return set
+}
+
+// Close ends looks under way and closes the connections. It does not wait for a look that hangs.
+func (s *Suite) Close() {
+	s.end()
+	s.cri.close()
+	s.healthz.CloseIdleConnections()
+	s.cluster.Close()
+	s.systemd.Close()
+}
+
+// settings are what the probes take from the config, and the places where things usually are.
+type settings struct {
+	kubeletPath   string
+	kubeconfigs   []string // in the order in which they are tried, behind the kubelet's own --kubeconfig
+	nodeName      string
+	arcEnabled    bool
+	hostName      string
+	userAgent     string
+	searchPath    string
+	criSocket     string
+	arcPaths      []string
+	kubeletConfig string
+}
+
+func newSettings(cfg *config.Config, agentVersion string) settings {
+	if cfg == nil {
+		cfg = &config.Config{}
+	}
+	configDir, kubeletDir := cfg.Paths.Kubernetes.ConfigDir, cfg.Paths.Kubernetes.KubeletDir
+	if configDir == "" {
+		configDir = "/etc/kubernetes"
+	}
+	if kubeletDir == "" {
+		kubeletDir = "/var/lib/kubelet"
+	}
+	hostName, _ := os.Hostname() // without it, the other sources of the node's name remain
+	return settings{
+		kubeletPath:   cfg.Node.Kubelet.Path,
+		kubeconfigs:   []string{cfg.Node.Kubelet.Kubeconfig, kubeletDir + "/kubelet/kubeconfig", kubeletDir + "/kubeconfig", configDir + "/kubelet.conf"},
+		nodeName:      cfg.Node.Name,
+		arcEnabled:    cfg.IsARCEnabled(),
+		hostName:      strings.ToLower(hostName),
+		userAgent:     "aks-flex-node/" + agentVersion,
+		searchPath:    host.DefaultPath,
+		criSocket:     "/run/containerd/containerd.sock",
+		arcPaths:      []string{"/usr/local/bin/azcmagent", "/usr/bin/azcmagent", "/opt/azcmagent/bin/azcmagent"},
+		kubeletConfig: kubeletDir + "/config.yaml",
+	}
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// run carries out a command line and returns what a shell would see.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code = Run(context.Background(), args, &out, &errOut)
+	return code, out.String(), errOut.String()
+}
+
+// golden compares got with a file, or rewrites it.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; look at the difference and refresh it with -update.\n--- got\n%s\n--- want\n%s", path, got, want)
+	}
+}
+
+func TestWrongUsageExitsWithTwoAndSaysWhatWouldBeRight(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown command":     {[]string{"statsu"}, `unknown command "statsu"`},
+		"suggestion":          {[]string{"statsu"}, "status"},
+		"unknown flag":        {[]string{"status", "--lvie"}, "unknown flag: --lvie"},
+		"wrong form":          {[]string{"status", "-o", "xml"}, "want one of table, wide, json, yaml"},
+		"argument too many":   {[]string{"version", "now"}, "unknown command"},
+		"config, two files":   {[]string{"config", "check", "a", "b"}, "accepts at most 1 arg"},
+		"unknown sub-command": {[]string{"config", "chekc"}, `unknown command "chekc"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := run(t, c.args...)
+			if code != ExitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
+				t.Errorf("got exit %d, stdout %q, stderr %q; want exit %d, nothing, and %q", code, stdout, stderr, ExitUsage, c.want)
+			}
+		})
+	}
+}
+
+func TestVersionIsForPeopleAndPrograms(t *testing.T) {
+	code, stdout, _ := run(t, "version")
+	if code != 0 || !strings.HasPrefix(stdout, "aks-flex-node ") {
+		t.Errorf("got exit %d and %q", code, stdout)
+	}
+	code, stdout, _ = run(t, "version", "-o", "json")
+	var v struct{ Version, GoVersion string }
+	if err := json.Unmarshal([]byte(stdout), &v); code != 0 || err != nil || v.Version == "" || v.GoVersion == "" {
+		t.Errorf("got exit %d, %v and %q", code, err, stdout)
+	}
+}
+
+func TestConfigCheckListsEveryMistakeWithItsKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	content := `{"agent": {"logLevel": "loud", "logLevl": "info"}, "node": {"maxPods": "many"}, "azure": {"subscriptionId": "s", "tenantId": "t",
+		"managedIdentity": {}, "targetCluster": {"resourceId": "not-an-id", "location": "westeurope"}}}`
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, "config", "check", path)
+	if code != ExitError {
+		t.Errorf("got exit %d, want %d", code, ExitError)
+	}
+	for _, want := range []string{
+		"warning: agent.logLevl", "agent.logLevel", "error: agent.logLevel", "error: node.maxPods", "error: azure.targetCluster.resourceId",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("got %q, want it to hold %q", stdout, want)
+		}
+	}
+	if !strings.Contains(stderr, "3 mistakes") {
+		t.Errorf("got %q, want the number of mistakes", stderr)
+	}
+}
+
+func TestConfigCheckShowsNoSecret(t *testing.T) {
+	t.Setenv("AKS_NODE_CONTROLLER_AGENT_LOGLEVEL", "debug")
+	secret := "hunter" + "2hunter2"
+	path := filepath.Join(t.TempDir(), "config.json")
+	content := `{"azure": {"subscriptionId": "s", "tenantId": "t", "servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": "` + secret + `"},
+		"targetCluster": {"resourceId": "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c", "location": "westeurope"}}}`
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, "config", "check", "--show", path)
+	if code != 0 || !strings.Contains(stderr, "authentication: service principal") {
+		t.Errorf("got exit %d and %q", code, stderr)
+	}
+	if strings.Contains(stdout+stderr, secret) || !strings.Contains(stdout, `"logLevel": "debug"`) || !strings.Contains(stdout, "warning: ") {
+		t.Errorf("want no secret, the environment's log level, and a warning that others can read the file; got %q", stdout)
+	}
+}
+
+func TestConfigCheckOfAFileThatIsNotThere(t *testing.T) {
+	code, _, stderr := run(t, "config", "check", filepath.Join(t.TempDir(), "none.json"))
+	if code != ExitError || !strings.Contains(stderr, "none.json") {
+		t.Errorf("got exit %d and %q", code, stderr)
+	}
+}
+
+func TestANamedConfigMustExistTheDefaultOneNeedNot(t *testing.T) {
+	code, _, stderr := run(t, "status", "--live", "--config", filepath.Join(t.TempDir(), "none.json"))
+	if code != ExitError || !strings.Contains(stderr, "none.json") {
+		t.Errorf("got exit %d and %q", code, stderr)
+	}
+}
+
+// TestDocumentedHelp holds docs/cli.md to what --help says.
+func TestDocumentedHelp(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Command line\n\nGenerated from `--help`; refresh it with `go test ./internal/cli -run TestDocumentedHelp -update`.\n")
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		args := append(strings.Fields(cmd.CommandPath())[1:], "--help")
+		code, stdout, stderr := run(t, args...)
+		if code != 0 || stderr != "" {
+			t.Errorf("%s --help: exit %d, stderr %q", cmd.CommandPath(), code, stderr)
+		}
+		b.WriteString("\n## " + cmd.CommandPath() + "\n\n```text\n" + stdout + "```\n")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() && sub.Name() != "help" && sub.Name() != "completion" {
+				walk(sub)
+			}
+		}
+	}
+	walk(newRoot(&bytes.Buffer{}, &bytes.Buffer{}))
+	golden(t, "../../docs/cli.md", b.String())
+}
+
+func TestCompletionOfWordsAndCommands(t *testing.T) {
+	if code, stdout, _ := run(t, "completion", "bash"); code != 0 || !strings.Contains(stdout, "bash completion") {
+		t.Errorf("got exit %d and %.80q", code, stdout)
+	}
+	if _, stdout, _ := run(t, "__complete", "status", "-o", ""); !strings.HasPrefix(stdout, "table\nwide\njson\nyaml\n") {
+		t.Errorf("got %q", stdout)
+	}
+}

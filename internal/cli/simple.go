@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/aks-flex-node/agent/internal/version"
+	"github.com/aks-flex-node/agent/pkg/config"
+	"github.com/aks-flex-node/agent/pkg/status"
+)
+
+func newVersion(c *common) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			b := version.Info()
+			if output == "json" {
+				text, err := json.MarshalIndent(b, "", "  ")
+				if err != nil {
+					return err
+				}
+				return c.print(string(text) + "\n")
+			}
+			commit := ""
+			if b.Commit != "" {
+				commit = ", commit " + b.Commit
+			}
+			return c.print(fmt.Sprintf("aks-flex-node %s (%s, %s%s)\n", b.Version, b.GoVersion, b.Platform, commit))
+		},
+	}
+	outputFlag(cmd, &output, "text", "json")
+	return cmd
+}
+
+func newNeedsBootstrap(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use:   "needs-bootstrap",
+		Short: "Say whether the snapshot asks for this node to be set up anew",
+		Long: `needs-bootstrap judges the snapshot file alone, which the agent keeps fresh: yes when it is missing, broken or
+older than five minutes, when the kubelet doesn't run or a version isn't known, or when Arc is enabled and not connected.
+It looks at nothing else and changes nothing.
+
+Exit status: 0 no, 10 yes.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := c.loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			logger := logrus.New()
+			logger.SetOutput(c.stdout)
+			logger.SetLevel(logrus.DebugLevel)
+			logger.SetFormatter(sentences{})
+			if status.NewCollector(cfg, logger, agentVersion()).NeedsBootstrap(cmd.Context()) {
+				return exitStatus(ExitUnhealthy)
+			}
+			return nil
+		},
+	}
+}
+
+// sentences prints the text of a log entry alone: for a command the log is the answer.
+type sentences struct{}
+
+// Format implements logrus.Formatter.
+func (sentences) Format(e *logrus.Entry) ([]byte, error) { return []byte(e.Message + "\n"), nil }
+
+func newConfig(c *common) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Work with the configuration file",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigCheck(c))
+	return cmd
+}
+
+func newConfigCheck(c *common) *cobra.Command {
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Find every mistake in a configuration file",
+		Long: `check reads a configuration file the way the agent does, with the overrides of the environment, and lists all mistakes
+and warnings at once, each with the key it is about. Without FILE it checks the one that --config names.
+
+Exit status: 0 no mistakes (warnings are fine), 1 mistakes, or the file can't be read.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path := c.configPath
+			if len(args) == 1 {
+				path = args[0]
+			}
+			return c.checkConfig(path, show)
+		},
+	}
+	cmd.Flags().BoolVar(&show, "show", false, "also print the effective configuration, secrets left out")
+	return cmd
+}
+
+func (c *common) checkConfig(path string, show bool) error {
+	result, err := config.Load(path)
+	if result != nil {
+		for _, w := range result.Warnings {
+			if err := c.print(fmt.Sprintf("warning: %s\n", w)); err != nil {
+				return err
+			}
+		}
+	}
+	var mistakes config.KeyErrors
+	if errors.As(err, &mistakes) {
+		for _, m := range mistakes {
+			if err := c.print(fmt.Sprintf("error: %s\n", m)); err != nil {
+				return err
+			}
+		}
+		c.note("%s: %s", path, count(len(mistakes), "mistake"))
+		return exitStatus(ExitError)
+	}
+	if err != nil {
+		return err
+	}
+	if show {
+		text, err := json.MarshalIndent(result.Config.Redacted(), "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := c.print(string(text) + "\n"); err != nil {
+			return err
+		}
+	}
+	c.note("%s is valid (authentication: %s)", path, authentication(result.Config))
+	return nil
+}
+
+func authentication(cfg *config.Config) string {
+	switch {
+	case cfg.IsARCEnabled():
+		return "Azure Arc"
+	case cfg.IsSPConfigured():
+		return "service principal"
+	case cfg.IsMIConfigured():
+		return "managed identity"
+	case cfg.IsBootstrapTokenConfigured():
+		return "bootstrap token"
+	}
+	return "none"
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// outputFlag adds -o with the allowed words, the first of which is the default. A wrong word is an error of usage.
+func outputFlag(cmd *cobra.Command, value *string, words ...string) {
+	*value = words[0]
+	cmd.Flags().VarP(&wordFlag{value, words}, "output", "o", "form of the answer: "+strings.Join(words, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that isn't there
+}
+
+// wordFlag is a flag that takes one of a few words.
+type wordFlag struct {
+	value *string
+	words []string
+}
+
+func (f *wordFlag) String() string { return *f.value }
+
+// Type names the flag's argument in the help.
+func (f *wordFlag) Type() string { return "form" }
+
+// Set takes one of the words.
+func (f *wordFlag) Set(s string) error {
+	for _, w := range f.words {
+		if s == w {
+			*f.value = s
+			return nil
+		}
+	}
+	return fmt.Errorf("want one of %s", strings.Join(f.words, ", "))
+}

@@ -93,7 +93,7 @@ func parseTime(s string) (time.Time, bool) {
 		}
 		// Other abbreviations are not unique, and Go gives those it does not know the offset 0.
 		if zone, _ := t.Zone(); zone == "UTC" || zone == "GMT" {
-			return t.UTC(), true
+			return t, true
 		}
 	}
 	return time.Time{}, false

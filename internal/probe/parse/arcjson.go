@@ -8,11 +8,11 @@ import (
 )
 
 // maxBrokenObjects bounds the work on an output with many lines that begin with a brace and are no JSON.
-const maxBrokenObjects = 64
+const maxBrokenObjects = 32
 
 // ArcJSON reads the object that `azcmagent show -j` prints: the first that begins a line, is whole, and has a status together with
 // something that only the agent's own answer has. Log lines before it and text after it do not matter, nor do letter case of keys and
-// types of values. A single object that is cut off ends the search, because what follows lies inside it.
+// types of values. An object that is cut off ends the search, because what follows lies inside it.
 func ArcJSON(out []byte) (Arc, bool) {
 	text := plain(out)
 	for broken := 0; text != "" && broken < maxBrokenObjects; {

@@ -106,6 +106,8 @@ func TestArcJSONTakesNothingElseForTheAgentsAnswer(t *testing.T) {
 		{"cut off after the services", arcObject[:inService+1]},
 		{"cut off within the services", arcObject[:inService]},
 		{"only the closing brace missing", strings.TrimSuffix(arcObject, "}\n")},
+		{"an answer inside an object that is cut off", "{\"cached\":\n" + arcObject},
+		{"an answer inside another object", "{\"cached\":\n" + arcObject + "}\n"},
 		{"torn by a log line", strings.Replace(arcObject, "\"location\"", "level=warning\n\"location\"", 1)},
 		{"longer than what is looked at", strings.Replace(arcObject, "node01edge", flood, 1)},
 		{"an object inside a line", "answer: " + strings.ReplaceAll(arcObject, "\n", "")},

@@ -51,7 +51,7 @@ func (t *arcTable) add(line string) {
 		t.arc.addService(s)
 		return
 	}
-	if t.inDetails && !t.startsField(key, left, line) {
+	if t.inDetails && !t.startsField(key, left) {
 		if d := t.values[keyDetails]; len(d) < maxDetail {
 			t.values[keyDetails] = d + " " + strings.TrimSpace(line)
 		}
@@ -69,8 +69,8 @@ func (t *arcTable) add(line string) {
 }
 
 // startsField tells a new field from a further line of the error's details: it has a key of the table, or its colon stands in the padded column.
-func (t *arcTable) startsField(key, left, line string) bool {
-	aligned := left != line && len(left) == t.column && strings.HasSuffix(left, " ")
+func (t *arcTable) startsField(key, left string) bool {
+	aligned := len(left) == t.column && strings.HasSuffix(left, " ")
 	return aligned || tableKey(key) || key == keyServices
 }
 

@@ -28,6 +28,7 @@ Agent Error Timestamp                   : 2025-11-19T22:05:00Z
 Using HTTPS Proxy                       : http://10.0.0.9:3128
 Upstream Proxy                          :
 Cloud Metadata
+Model (board)                           : NUC
 Dependent Service Status
   Agent Service (himdsd)                : active
 
@@ -78,6 +79,13 @@ func TestArcTextErrorDetailsMayContinue(t *testing.T) {
 	}
 }
 
+func TestArcTextErrorDetailsWithoutPaddingHaveNoColumnThatEndsThem(t *testing.T) {
+	got, ok := ArcText([]byte("Agent Status: Expired\nAgent Error Details: one\ndial tcp 10.0.0.123: refused\n"))
+	if want := "one dial tcp 10.0.0.123: refused"; !ok || got.ErrorDetails != want {
+		t.Errorf("got %q, parsed %v, want %q", got.ErrorDetails, ok, want)
+	}
+}
+
 func TestArcTextStatus(t *testing.T) {
 	for _, tc := range []struct {
 		given, out string
@@ -94,6 +102,7 @@ func TestArcTextStatus(t *testing.T) {
 		{"other case is not the word", "Agent Status : connected\n", "connected"},
 		{"more than the word", "Agent Status : Connected (degraded)\n", "Connected (degraded)"},
 		{"a broken byte in the word", "Agent Status : Connected\xff\n", "Connected\ufffd"},
+		{"a heading of that name in front", "Agent Status\nAgent Status : Connected\n", "Connected"},
 		{"the first counts", "Agent Status : Expired\nAgent Status : Connected\n", "Expired"},
 		{"log lines in front", "time=\"2026-01-01T00:00:00Z\" level=warning msg=\"Agent Status : Connected\"\nAgent Status : Disconnected\n", "Disconnected"},
 

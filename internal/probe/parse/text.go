@@ -87,19 +87,11 @@ func escapeLen(s string) int {
 	}
 }
 
-// stringEscapeLen measures an escape sequence that carries a string, which ends with BEL or with ESC and a backslash.
+// stringEscapeLen measures an escape sequence that carries a string. What ends the string (BEL, or an escape) is left to the caller, which drops
+// it too.
 func stringEscapeLen(s string) int {
-	end := strings.IndexAny(s[2:], "\a\x1b\r\n")
-	if end < 0 {
-		return len(s)
+	if end := strings.IndexAny(s[2:], "\a\x1b\r\n"); end >= 0 {
+		return 2 + end
 	}
-	end += 2
-	switch {
-	case s[end] == '\a':
-		return end + 1
-	case strings.HasPrefix(s[end:], "\x1b\\"):
-		return end + 2
-	default:
-		return end
-	}
+	return len(s)
 }

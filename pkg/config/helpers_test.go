@@ -110,3 +110,13 @@ func writeFile(t *testing.T, name string, data []byte, mode os.FileMode) string 
 	}
 	return path
 }
+
+// testdata returns the contents of a file in the testdata folder.
+func testdata(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

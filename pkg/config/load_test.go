@@ -24,11 +24,7 @@ func TestFullConfigOfEachMode(t *testing.T) {
 		"managed-identity.yaml": "azure.managedIdentity", "bootstrap-token.json": "azure.bootstrapToken",
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile("testdata/" + name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := writeFile(t, name, data, 0o600)
+			path := writeFile(t, name, testdata(t, name), 0o600)
 			result, err := Load(path)
 			if err != nil {
 				t.Fatalf("got %v, want no error", err)
@@ -243,10 +239,7 @@ func TestExactSpellingCountsAndSectionsMerge(t *testing.T) {
 }
 
 func TestSecretsInAFileThatOthersCanRead(t *testing.T) {
-	secret, err := os.ReadFile("testdata/service-principal.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := testdata(t, "service-principal.json")
 	warning := []string{"the file holds secrets and others can read it (mode 0644); take that right away with chmod o-r"}
 	for name, c := range map[string]struct {
 		data []byte

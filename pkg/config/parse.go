@@ -54,18 +54,16 @@ func parse(name string, data []byte) (node, error) {
 	if len(begin) == 0 {
 		return node{}, nil
 	}
+	read := parseYAML
 	namedYAML := strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
-	var root node
-	err := errors.ErrUnsupported
 	if begin[0] == '{' || begin[0] == '[' {
-		if root, err = parseJSON(data); err != nil && !namedYAML {
-			return node{}, err
+		if !namedYAML || json.Valid(data) {
+			read = parseJSON
 		}
 	}
+	root, err := read(data)
 	if err != nil {
-		if root, err = parseYAML(data); err != nil {
-			return node{}, err
-		}
+		return node{}, err
 	}
 	size := 0
 	return root, root.check(0, &size)
@@ -93,8 +91,7 @@ func errTooDeep() error { return fmt.Errorf("nested more than %d levels deep", m
 func parseJSON(data []byte) (node, error) {
 	var whole json.RawMessage // checks the syntax of everything, also of what follows the object
 	if err := json.Unmarshal(data, &whole); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			line, column := position(data, syntax.Offset)
 			return node{}, fmt.Errorf("line %d, column %d: %w", line, column, err)
 		}

@@ -92,8 +92,8 @@ func TestHostileFiles(t *testing.T) {
 	for i := range maxAliases {
 		fmt.Fprintf(&sharing, "    l%d: *b\n", i)
 	}
-	unknown := strings.Repeat(`"logLevl": 1,`, maxFileSize/14)
-	wrong := strings.Repeat(`"a": 1,`, maxFileSize/8)
+	unknown := strings.Repeat(`"logLevl": 1,`, 20000)
+	wrong := strings.Repeat(`"a": 1,`, 20000)
 	for name, c := range map[string]struct{ file, data, want string }{
 		"deep JSON":             {"config.json", strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000), "nested more than 32 levels deep"},
 		"very deep JSON":        {"config.json", strings.Repeat(`{"a":`, 100000), "exceeded max depth"},

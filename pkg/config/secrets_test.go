@@ -90,7 +90,7 @@ func TestEveryStructWithASecretHidesIt(t *testing.T) {
 		parent := k
 		parent.fields = k.fields[:len(k.fields)-1]
 		section := fieldOf(&Config{}, parent)
-		if _, ok := section.Interface().(fmt.Formatter); !ok {
+		if _, ok := reflect.TypeAssert[fmt.Formatter](section); !ok {
 			t.Errorf("%s: %s has no Format method, so that printing it shows the secret", k.Path, section.Type())
 		}
 	}

@@ -2,7 +2,6 @@ package status
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -68,7 +67,7 @@ func exportedAPI(t *testing.T) string {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(a, b) })
+	slices.Sort(all)
 	return strings.Join(all, "\n") + "\n"
 }
 

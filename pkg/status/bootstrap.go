@@ -66,14 +66,14 @@ func fileGrounds(path string, arcEnabled bool, now time.Time) []ground {
 }
 
 func loadGround(path string, err error) ground {
-	var distrust *distrustError
-	var broken *notSnapshotError
+	_, distrusted := errors.AsType[*distrustError](err)
+	_, broken := errors.AsType[*notSnapshotError](err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return ground{groundSnapshotMissing, fmt.Sprintf("there is no snapshot at %s", path)}
-	case errors.As(err, &distrust):
+	case distrusted:
 		return ground{groundSnapshotUntrusted, err.Error()}
-	case errors.As(err, &broken):
+	case broken:
 		return ground{groundSnapshotInvalid, err.Error()}
 	case errors.Is(err, fs.ErrPermission):
 		return ground{groundSnapshotUnreadable, fmt.Sprintf("this user may not read the snapshot (%v); run as root to know more", err)}

@@ -98,6 +98,10 @@ func TestBootstrapIsNeededWhen(t *testing.T) {
 			}
 		})
 	}
+	// A clock that fell back to zero doesn't make a snapshot without a time fresh.
+	if reason := bootstrapReason(&NodeStatus{KubeletRunning: true, KubeletVersion: "1", RuncVersion: "1"}, false, time.Time{}); reason == "" {
+		t.Error("a snapshot without a time counts as fresh")
+	}
 	if reason := bootstrapReason(nil, false, checkTime); reason != "there is no snapshot" {
 		t.Errorf("without snapshot: got reason %q", reason)
 	}

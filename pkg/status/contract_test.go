@@ -125,9 +125,8 @@ func TestContractFields(t *testing.T) {
 			t.Errorf("%v: got kind %v with %d methods, want a plain string", typ, typ.Kind(), typ.NumMethod())
 		}
 	}
-	collector := reflect.TypeFor[status.Collector]()
-	for i := range collector.NumField() {
-		if f := collector.Field(i); f.IsExported() {
+	for f := range reflect.TypeFor[status.Collector]().Fields() {
+		if f.IsExported() {
 			t.Errorf("Collector shows the field %s", f.Name)
 		}
 	}

@@ -82,15 +82,14 @@ func update(p place, change func(*NodeStatus) error) error {
 
 func loadOrMinimal(p place) (*NodeStatus, error) {
 	s, err := load(p)
-	var broken *notSnapshotError
-	switch {
-	case err == nil:
+	if err == nil {
 		return s, nil
-	case errors.Is(err, fs.ErrNotExist), errors.As(err, &broken):
-		return minimalSnapshot(), nil
-	default:
-		return nil, err
 	}
+	_, broken := errors.AsType[*notSnapshotError](err)
+	if broken || errors.Is(err, fs.ErrNotExist) {
+		return minimalSnapshot(), nil
+	}
+	return nil, err
 }
 
 // whileLocked runs work in the snapshot's folder while no other writer does.
@@ -118,7 +117,7 @@ func whileLocked(p place, work func(*folder) error) error {
 // is not ours to create with mode 0700.
 func createFolder(p place) error {
 	if !p.guarded {
-		return os.MkdirAll(p.dir, openFolderMode) //nolint:gosec // as systemd makes it; the files are 0600
+		return os.MkdirAll(p.dir, openFolderMode)
 	}
 	if err := os.Mkdir(p.dir, guardedFolderMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -48,7 +48,7 @@ func TestFilesAreForTheirOwnerOnlyWhateverTheUmask(t *testing.T) {
 func TestAReplacedFileLosesItsOldMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "status.json")
 	writeFile(t, path, "{}")
-	must(t, os.Chmod(path, 0o666)) //nolint:gosec // the point of the test
+	must(t, os.Chmod(path, 0o666))
 	must(t, WriteStatusToFile(path, fullSnapshot()))
 	info, err := os.Stat(path)
 	must(t, err)
@@ -331,8 +331,8 @@ func TestUpdateKeepsAFileItMayNotRead(t *testing.T) {
 	dir := sharedFolder(t)
 	path := filepath.Join(dir, "status.json")
 	must(t, WriteStatusToFile(path, fullSnapshot()))
-	must(t, os.Chmod(dir, 0o777))          //nolint:gosec // the other user may replace the file
-	must(t, os.Chmod(path+".lock", 0o666)) //nolint:gosec // and lock it
+	must(t, os.Chmod(dir, 0o777))          // the other user may replace the file
+	must(t, os.Chmod(path+".lock", 0o666)) // and lock it
 	out, err := helper(t, "count", path, uidVariable+"=65534").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "permission denied") {
 		t.Errorf("got %q (%v), want permission denied", out, err)

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,6 +63,7 @@ func TestLoadsFilesOfOtherAgents(t *testing.T) {
 }
 
 func brokenContents(t testing.TB) map[string]string {
+	t.Helper()
 	full, err := os.ReadFile(filepath.Join("testdata", "full.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +105,7 @@ func TestRefusesWhatIsNoSnapshot(t *testing.T) {
 
 func assertNotASnapshot(t *testing.T, path string, s *NodeStatus, err error) {
 	t.Helper()
-	var broken *notSnapshotError
-	if !errors.As(err, &broken) {
+	if _, ok := errors.AsType[*notSnapshotError](err); !ok {
 		t.Fatalf("got error %v, want one that says it is not a snapshot", err)
 	}
 	if s != nil {
@@ -125,6 +126,14 @@ func TestRefusesWhatIsNoRegularFile(t *testing.T) {
 			assertNotASnapshot(t, path, s, err)
 		})
 	}
+}
+
+func TestRefusesANamedPipeInTheGuessableFolder(t *testing.T) {
+	p := guessable(t)
+	must(t, os.Remove(p.path))
+	must(t, syscall.Mkfifo(p.path, 0o600))
+	s, err := load(p)
+	assertNotASnapshot(t, p.path, s, err)
 }
 
 func TestReadsOneMebibyteAndNotAByteMore(t *testing.T) {
@@ -165,8 +174,7 @@ func (endless) Read(p []byte) (int, error) {
 
 func TestRefusesAFileThatGrowsWhileItIsRead(t *testing.T) {
 	data, err := readBounded("status.json", endless{})
-	var broken *notSnapshotError
-	if data != nil || !errors.As(err, &broken) {
+	if _, ok := errors.AsType[*notSnapshotError](err); !ok || data != nil {
 		t.Errorf("got %d bytes and error %v, want one that says it is too large", len(data), err)
 	}
 }
@@ -202,12 +210,9 @@ func TestOpenErrorsComeUnwrapped(t *testing.T) {
 			if s != nil {
 				t.Errorf("got a snapshot: %+v", s)
 			}
-			pathErr, ok := err.(*fs.PathError) //nolint:errorlint // unwrapped is what is tested
-			if !ok {
-				t.Fatalf("got %T (%v), want a bare *fs.PathError", err, err)
-			}
-			if pathErr.Err != tt.want || pathErr.Op != "open" || pathErr.Path != tt.place.path {
-				t.Errorf("got %#v, want open %s: %v", pathErr, tt.place.path, tt.want)
+			want := &fs.PathError{Op: "open", Path: tt.place.path, Err: tt.want}
+			if !reflect.DeepEqual(err, want) { // errors.Is would not see a wrapper
+				t.Errorf("got %#v, want %#v", err, want)
 			}
 			if got, want := os.IsNotExist(err), tt.want == syscall.ENOENT; got != want {
 				t.Errorf("os.IsNotExist: got %v, want %v", got, want)
@@ -251,7 +256,7 @@ func FuzzLoadStatusFromFile(f *testing.F) {
 	}
 	f.Add([]byte(`{"KUBELETVERSION":"1","kubeletVersion":"2","lastUpdated":"9999-12-31T23:59:59.999999999+23:59"}`))
 	f.Add([]byte("{\"agentVersion\":\"\xff\xfe\\ud800\"}"))
-	path := filepath.Join(f.TempDir(), "status.json")
+	path := filepath.Join(memoryFolder(f), "status.json")
 	f.Fuzz(func(t *testing.T, content []byte) {
 		must(t, os.WriteFile(path, content, 0o600))
 		s, err := LoadStatusFromFile(path)
@@ -259,8 +264,7 @@ func FuzzLoadStatusFromFile(f *testing.F) {
 			t.Fatalf("got snapshot %v with error %v", s, err)
 		}
 		if err != nil {
-			var broken *notSnapshotError
-			if !errors.As(err, &broken) {
+			if _, ok := errors.AsType[*notSnapshotError](err); !ok {
 				t.Fatalf("got error %v, want one that says it is not a snapshot", err)
 			}
 			return

@@ -177,7 +177,7 @@ func mountTmpfs(t *testing.T, size string) string {
 }
 
 // memoryFolder is a folder where an fsync costs nothing, if there is one.
-func memoryFolder(t *testing.T) string {
+func memoryFolder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "status")
 	if err != nil {
@@ -193,7 +193,7 @@ func sharedFolder(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "status")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o755)) //nolint:gosec // the point of it
+	must(t, os.Chmod(dir, 0o755))
 	return dir
 }
 

@@ -163,8 +163,7 @@ func trustOpened(file *os.File) error {
 // asOpenError puts the snapshot's path on an error about its folder: a caller
 // who asked for a file and uses os.IsNotExist is told about that file.
 func asOpenError(path string, err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return &fs.PathError{Op: "open", Path: path, Err: pathErr.Err}
 	}
 	return err

@@ -81,8 +81,8 @@ func TestAnotherUserTrustsItsOwnFilesAndRoots(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := guessable(t)
-			must(t, os.Chmod(p.dir, 0o755))  //nolint:gosec // as some umasks make it
-			must(t, os.Chmod(p.path, 0o644)) //nolint:gosec // so that others may read
+			must(t, os.Chmod(p.dir, 0o755))  // as some umasks make it
+			must(t, os.Chmod(p.path, 0o644)) // so that others may read
 			must(t, os.Remove(p.lockPath()))
 			must(t, os.Chown(p.dir, tt.folderOwner, -1))
 			must(t, os.Chown(p.path, tt.fileOwner, -1))
@@ -126,13 +126,13 @@ func TestBelievesAndTouchesNothingPlanted(t *testing.T) {
 			must(t, os.Chown(p.dir, stranger, -1))
 		}, want: "belongs to user 12345"},
 		"others can write the folder": {plant: func(t *testing.T, p place) {
-			must(t, os.Chmod(p.dir, 0o777)) //nolint:gosec // the point of the test
+			must(t, os.Chmod(p.dir, 0o777))
 		}, want: "can be written by others (mode 0777)"},
 		"even if it is sticky": {plant: func(t *testing.T, p place) {
-			must(t, os.Chmod(p.dir, 0o777|os.ModeSticky)) //nolint:gosec // the point of the test
+			must(t, os.Chmod(p.dir, 0o777|os.ModeSticky))
 		}, want: "can be written by others"},
 		"its group can write the folder": {plant: func(t *testing.T, p place) {
-			must(t, os.Chmod(p.dir, 0o770)) //nolint:gosec // the point of the test
+			must(t, os.Chmod(p.dir, 0o770))
 		}, want: "can be written by others"},
 		"the file is a link": {plant: func(t *testing.T, p place) {
 			must(t, os.Rename(p.path, p.dir+"-target"))
@@ -146,10 +146,10 @@ func TestBelievesAndTouchesNothingPlanted(t *testing.T) {
 			must(t, os.Chown(p.path, stranger, -1))
 		}, want: "belongs to user 12345", removable: true},
 		"others can write the file": {plant: func(t *testing.T, p place) {
-			must(t, os.Chmod(p.path, 0o602)) //nolint:gosec // the point of the test
+			must(t, os.Chmod(p.path, 0o602))
 		}, want: "can be written by others (mode 0602)", removable: true},
 		"its group can write the file": {plant: func(t *testing.T, p place) {
-			must(t, os.Chmod(p.path, 0o620)) //nolint:gosec // the point of the test
+			must(t, os.Chmod(p.path, 0o620))
 		}, want: "can be written by others", removable: true},
 		"the lock file is a link": {plant: func(t *testing.T, p place) {
 			must(t, os.Remove(p.lockPath()))
@@ -211,8 +211,7 @@ func TestBelievesAndTouchesNothingPlanted(t *testing.T) {
 
 func assertDistrust(t *testing.T, name string, err error, want string) {
 	t.Helper()
-	var distrust *distrustError
-	if !errors.As(err, &distrust) || !strings.Contains(err.Error(), want) {
+	if _, ok := errors.AsType[*distrustError](err); !ok || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: got error %v, want a refusal with %q", name, err, want)
 	}
 	if os.IsNotExist(err) {

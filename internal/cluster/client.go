@@ -3,8 +3,8 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -16,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 )
-
-const dialTimeout = 3 * time.Second
 
 // Source says whom to ask, and about which node.
 type Source struct {
@@ -47,7 +45,7 @@ type connection struct {
 	source      Source
 	credentials *credentials
 	nodeName    string
-	transport   *http.Transport
+	dialer      dialer
 	rest        *rest.RESTClient
 }
 
@@ -60,7 +58,7 @@ func (c *Client) Close() {
 
 func (c *Client) drop() {
 	if c.current != nil {
-		c.current.transport.CloseIdleConnections()
+		c.current.dialer.end()
 		c.current = nil
 	}
 }
@@ -81,9 +79,14 @@ func (c *Client) Node(ctx context.Context, source Source) (Answer, error) {
 	}
 	answer := Answer{NodeName: conn.nodeName, Server: conn.credentials.config.Host}
 	node := &corev1.Node{}
-	err = conn.rest.Get().Resource("nodes").Name(conn.nodeName).Do(ctx).Into(node)
+	// No retries: client-go's take longer than a look may, and would turn every reason into a time-out. The next look asks again.
+	err = conn.rest.Get().MaxRetries(0).Resource("nodes").Name(conn.nodeName).Do(ctx).Into(node)
 	if err != nil {
-		return answer, fmt.Errorf("get node %s: %w", conn.nodeName, err)
+		err = fmt.Errorf("get node %s: %w", conn.nodeName, err)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && ReasonOf(err) == ReasonUnavailable {
+			err = reasoned(ReasonTimeout, err) // net/http hands on the cause for which ctx ended, which can be any error
+		}
+		return answer, err
 	}
 	answer.Node = node
 	return answer, nil
@@ -127,8 +130,7 @@ func newConnection(source Source) (*connection, error) {
 		plugin = newPluginToken(creds, source.PluginEnv)
 		tlsConfig.GetClientCertificate = plugin.clientCertificate
 	}
-	conn.transport = newTransport(tlsConfig, cfg)
-	if conn.rest, err = newREST(cfg, conn.transport, plugin); err != nil {
+	if conn.rest, err = newREST(cfg, newTransport(tlsConfig, cfg, &conn.dialer), plugin); err != nil {
 		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", source.Kubeconfig, err))
 	}
 	return conn, nil
@@ -153,10 +155,10 @@ func (p *pluginToken) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certi
 }
 
 // newTransport is made here and not taken from client-go, which keeps every transport it ever made.
-func newTransport(tlsConfig *tls.Config, cfg *rest.Config) *http.Transport {
+func newTransport(tlsConfig *tls.Config, cfg *rest.Config, d *dialer) *http.Transport {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:           d.dial,
 		TLSClientConfig:       tlsConfig,
 		TLSHandshakeTimeout:   5 * time.Second,
 		ResponseHeaderTimeout: 30 * time.Second,
@@ -171,14 +173,15 @@ func newTransport(tlsConfig *tls.Config, cfg *rest.Config) *http.Transport {
 }
 
 // newREST builds a client that knows only what this package reads: a scheme with everything in Kubernetes costs megabytes.
-func newREST(cfg *rest.Config, transport http.RoundTripper, plugin *pluginToken) (*rest.RESTClient, error) {
+func newREST(cfg *rest.Config, own *http.Transport, plugin *pluginToken) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	var transport http.RoundTripper = own
 	if plugin != nil {
-		transport = &pluginTransport{plugin: plugin, next: transport}
+		transport = &pluginTransport{plugin: plugin, next: own}
 	}
 	wrapped, err := rest.HTTPWrappersForConfig(cfg, transport)
 	if err != nil {

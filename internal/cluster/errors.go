@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"syscall"
 
@@ -48,6 +49,8 @@ func ReasonOf(err error) string {
 	switch {
 	case errors.As(err, &ours):
 		return ours.Reason
+	case apierrors.IsUnexpectedServerError(err):
+		return ReasonUnavailable // no API server words it so: a proxy's page of any status says nothing about the Node
 	case apierrors.IsUnauthorized(err):
 		return ReasonUnauthorized
 	case apierrors.IsForbidden(err):
@@ -56,8 +59,6 @@ func ReasonOf(err error) string {
 		return ReasonNodeNotFound
 	case isTLS(err):
 		return ReasonTLS
-	case errors.As(err, &dns) && !dns.IsTimeout:
-		return ReasonDNS
 	case errors.As(err, &dns):
 		return ReasonDNS
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -76,7 +77,11 @@ func isTLS(err error) bool {
 		authority    x509.UnknownAuthorityError
 		hostname     x509.HostnameError
 		invalid      x509.CertificateInvalidError
+		said         *net.OpError // an alert from the other side, for which crypto/tls has no type
 	)
+	if errors.Is(err, http.ErrSchemeMismatch) || (errors.As(err, &said) && said.Op == "remote error") {
+		return true
+	}
 	return errors.As(err, &verification) || errors.As(err, &record) || errors.As(err, &alert) ||
 		errors.As(err, &authority) || errors.As(err, &hostname) || errors.As(err, &invalid)
 }

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -73,7 +74,8 @@ func TestEveryWayToFailHasItsReason(t *testing.T) {
 	}
 }
 
-func wantReason(t *testing.T, kubeconfig, want string, wantServer bool) error {
+// wantReason looks with a kubeconfig, expects that to fail in a certain way, and returns what people are told.
+func wantReason(t *testing.T, kubeconfig, want string, wantServer bool) (told string) {
 	t.Helper()
 	answer, err := newClient(t).Node(t.Context(), Source{Kubeconfig: kubeconfig, NodeName: "n1"})
 	if got := ReasonOf(err); err == nil || got != want {
@@ -82,7 +84,7 @@ func wantReason(t *testing.T, kubeconfig, want string, wantServer bool) error {
 	if (answer.Server != "") != wantServer || answer.NodeName != "n1" || answer.Node != nil {
 		t.Errorf("got answer %+v, want one about n1 with a server: %v", answer, wantServer)
 	}
-	return err
+	return Explain(err, answer.Server)
 }
 
 func TestAnotherAuthorityIsNotTrusted(t *testing.T) {
@@ -145,7 +147,7 @@ func TestAServerThatTakesTheConnectionAndIsSilent(t *testing.T) {
 		}
 	})
 	server := listen(t, func(c *net.TCPConn) { open = append(open, c) }) // its cleanup comes first and waits for the last of them
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("the look's time was up"))
 	defer cancel()
 	answer, err := newClient(t).Node(ctx, Source{Kubeconfig: writeKubeconfig(t, kubeconfigFor(server, nil, nil)), NodeName: "n1"})
 	if got := ReasonOf(err); err == nil || got != ReasonTimeout || answer.Server != server {
@@ -172,17 +174,17 @@ func TestAServerThatAnswersTheHandshakeAndIsSilent(t *testing.T) {
 
 // A connection that is reset says so at once: the next look asks again, and must not find this one still trying.
 func TestAConnectionThatIsResetIsTriedOnce(t *testing.T) {
-	accepted := 0
+	var accepted atomic.Int32
 	server := listen(t, func(c *net.TCPConn) {
-		accepted++
+		accepted.Add(1)
 		hello := make([]byte, 1)
 		_, _ = c.Read(hello)
 		_ = c.SetLinger(0) // a reset instead of an orderly end
 		c.Close()
 	})
-	err := wantReason(t, writeKubeconfig(t, kubeconfigFor(server, nil, nil)), ReasonUnavailable, true)
-	if accepted != 1 {
-		t.Errorf("the server was asked %d times in one look, want once (%v)", accepted, err)
+	told := wantReason(t, writeKubeconfig(t, kubeconfigFor(server, nil, nil)), ReasonUnavailable, true)
+	if n := accepted.Load(); n != 1 {
+		t.Errorf("the server was asked %d times in one look, want once (%s)", n, told)
 	}
 }
 

@@ -57,9 +57,8 @@ func loadCredentials(path string) (*credentials, error) {
 	if err != nil {
 		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
 	}
-	if kubeconfig.CurrentContext == "" && len(kubeconfig.Contexts) == 0 && len(kubeconfig.Clusters) == 0 {
-		// An empty or half-written file: clientcmd would silently fall back to a server on this machine.
-		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s names no cluster: it is empty or was not written whole", path))
+	if missing := missingPart(kubeconfig); missing != "" {
+		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s names no %s: it is empty or was not written whole", path, missing))
 	}
 	for _, cl := range kubeconfig.Clusters {
 		cl.LocationOfOrigin = path
@@ -71,6 +70,9 @@ func loadCredentials(path string) (*credentials, error) {
 		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
 	}
 	c.config, err = clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if errors.Is(err, fs.ErrPermission) { // it opens the files that the kubeconfig names
+		return nil, fileError(err)
+	}
 	if err != nil {
 		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
 	}
@@ -79,7 +81,27 @@ func loadCredentials(path string) (*credentials, error) {
 			path, c.config.AuthProvider.Name))
 	}
 	c.plugin, c.config.ExecProvider = c.config.ExecProvider, nil
-	return c, c.inline()
+	if err := c.inline(path); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// missingPart says what a kubeconfig lacks of the chain from its current context to a server and a user. clientcmd would fill the gaps in
+// an empty or half-written one with a server on this machine, or with nobody.
+func missingPart(c *clientcmdapi.Config) string {
+	current, ok := c.Contexts[c.CurrentContext]
+	switch {
+	case !ok && len(c.Clusters) == 0:
+		return "cluster"
+	case !ok || c.CurrentContext == "":
+		return fmt.Sprintf("current context (%q)", c.CurrentContext)
+	case c.Clusters[current.Cluster] == nil:
+		return fmt.Sprintf("cluster %q", current.Cluster)
+	case c.AuthInfos[current.AuthInfo] == nil:
+		return fmt.Sprintf("user %q", current.AuthInfo)
+	}
+	return ""
 }
 
 // read reads one file and remembers which one it was. The identity is taken first: a replacement in between shows at the next look.
@@ -88,9 +110,9 @@ func (c *credentials) read(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fileError(err)
 	}
-	if os.Geteuid() == 0 && (id.UID != 0 || id.Mode&unix.S_IWOTH != 0) {
-		return nil, reasoned(ReasonKubeconfigUnsafe, fmt.Errorf("%s belongs to user %d with mode %04o: root believes only files of root that others can't write",
-			path, id.UID, id.Mode&0o7777))
+	if os.Geteuid() == 0 && (id.UID != 0 || id.Mode&unix.S_IWOTH != 0 || (id.Mode&unix.S_IWGRP != 0 && id.GID != 0)) {
+		return nil, reasoned(ReasonKubeconfigUnsafe, fmt.Errorf("%s belongs to user %d and group %d with mode %04o: root believes only files of root that others can't write",
+			path, id.UID, id.GID, id.Mode&0o7777))
 	}
 	b, err := host.ReadFile(path, maxKubeconfig)
 	if err != nil {
@@ -111,7 +133,7 @@ func fileError(err error) error {
 }
 
 // inline reads certificates, keys and tokens that lie in files of their own, so that client-go has nothing left to watch.
-func (c *credentials) inline() error {
+func (c *credentials) inline(kubeconfig string) error {
 	cfg := c.config
 	for _, f := range []struct {
 		path *string
@@ -140,7 +162,7 @@ func (c *credentials) inline() error {
 	}
 	if len(cfg.CertData) > 0 {
 		if _, err := tls.X509KeyPair(cfg.CertData, cfg.KeyData); err != nil {
-			return reasoned(ReasonKubeconfigInvalid, fmt.Errorf("client certificate: %w", err))
+			return reasoned(ReasonKubeconfigInvalid, fmt.Errorf("client certificate of kubeconfig %s: %w", kubeconfig, err))
 		}
 		c.nodeName = nodeNameOf(cfg.CertData)
 	}

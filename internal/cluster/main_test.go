@@ -14,6 +14,9 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv(pluginMode); mode != "" {
 		os.Exit(plugin(mode))
 	}
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		os.Unsetenv(name) // a proxy of this machine would answer in the place of hosts that are not there
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -87,18 +87,19 @@ func (p *pluginToken) get(ctx context.Context) (string, error) {
 }
 
 func (p *pluginToken) keep(c *clientauthentication.ExecCredentialStatus) (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.token, p.expires, p.certificate = c.Token, time.Time{}, nil
-	if c.ExpirationTimestamp != nil {
-		p.expires = c.ExpirationTimestamp.Time
-	}
+	var certificate *tls.Certificate
 	if c.ClientCertificateData != "" {
 		pair, err := tls.X509KeyPair([]byte(c.ClientCertificateData), []byte(c.ClientKeyData))
 		if err != nil {
 			return "", reasoned(ReasonPluginFailed, fmt.Errorf("credential plugin's certificate: %w", err))
 		}
-		p.certificate = &pair
+		certificate = &pair
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.token, p.expires, p.certificate = c.Token, time.Time{}, certificate
+	if c.ExpirationTimestamp != nil {
+		p.expires = c.ExpirationTimestamp.Time
 	}
 	return p.token, nil
 }
@@ -176,7 +177,26 @@ func parseExecCredential(out []byte, apiVersion string) (*clientauthentication.E
 // pluginTransport adds the plugin's token to requests, and gets a new one once when it is refused.
 type pluginTransport struct {
 	plugin *pluginToken
-	next   http.RoundTripper
+
+	mu    sync.Mutex // guards the fields below
+	next  *http.Transport
+	shown *tls.Certificate // on the connections of next; nil for none
+}
+
+// current returns a transport for the plugin's present certificate. A connection keeps the one that it was made with, so that another
+// certificate needs other connections.
+func (t *pluginTransport) current() *http.Transport {
+	t.plugin.mu.Lock()
+	certificate := t.plugin.certificate
+	t.plugin.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if certificate != nil && certificate != t.shown {
+		old := t.next
+		t.next, t.shown = old.Clone(), certificate
+		old.CloseIdleConnections()
+	}
+	return t.next
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -190,7 +210,7 @@ func (t *pluginTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if token != "" {
 			authorized.Header.Set("Authorization", "Bearer "+token)
 		}
-		resp, err := t.next.RoundTrip(authorized)
+		resp, err := t.current().RoundTrip(authorized)
 		if err != nil || resp.StatusCode != http.StatusUnauthorized {
 			return resp, err
 		}
@@ -198,6 +218,6 @@ func (t *pluginTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if attempt == 2 || req.Body != nil {
 			return resp, nil
 		}
-		resp.Body.Close() //nolint:errcheck,gosec // the answer was read as far as it matters
+		resp.Body.Close() // the answer was read as far as it matters
 	}
 }

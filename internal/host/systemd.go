@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -93,7 +94,9 @@ func (s *Systemd) Units(ctx context.Context, names ...string) ([]observe.Unit, e
 	}
 }
 
-func (s *Systemd) path(name string) string { return filepath.Join(cmp.Or(s.folder, runtimeFolder), name) }
+func (s *Systemd) path(name string) string {
+	return filepath.Join(cmp.Or(s.folder, runtimeFolder), name)
+}
 
 // connectionErrors are the D-Bus errors that say that the connection, or systemd's name behind it, is gone.
 var connectionErrors = map[string]bool{
@@ -171,6 +174,7 @@ func (s *Systemd) complete(ctx context.Context, row sd.UnitStatus) (observe.Unit
 		s.details = map[string]details{}
 	}
 	main, _ := FindProcess(u.MainPID) // without one, nothing is kept for the next time
+	u.MainStart = main.Start
 	s.details[row.Name] = details{unit: u, main: main, at: time.Now()}
 	return u, nil
 }
@@ -228,25 +232,39 @@ func (s *Systemd) connect(ctx context.Context) error {
 // dial connects to systemd: root directly, and over the bus when that can't be; everybody else over the bus.
 func (s *Systemd) dial(life context.Context) (*sd.Conn, error) {
 	if os.Geteuid() != 0 {
-		return connection(life, true, dbus.SystemBusPrivate)
+		return connection(life, busSocket(), true)
 	}
-	conn, direct := connection(life, false, func(o ...dbus.ConnOption) (*dbus.Conn, error) {
-		return dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(s.path(privateSocket)), o...)
-	})
+	conn, direct := connection(life, s.path(privateSocket), false)
 	if direct == nil {
 		return conn, nil
 	}
-	conn, err := connection(life, true, dbus.SystemBusPrivate)
+	conn, err := connection(life, busSocket(), true)
 	if err != nil {
 		return nil, fmt.Errorf("directly: %w; over the bus: %w", direct, err)
 	}
 	return conn, nil
 }
 
-// connection authenticates and wraps a connection. go-systemd asks for two, one of them for signals; one serves for both.
-func connection(life context.Context, hello bool, open func(...dbus.ConnOption) (*dbus.Conn, error)) (*sd.Conn, error) {
-	conn, err := open(dbus.WithContext(life), dbus.WithSignalHandler(noSignals{}))
+// busSocket returns the path of the system bus, also where the usual variable names another one.
+func busSocket() string {
+	if path, ok := strings.CutPrefix(os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), "unix:path="); ok {
+		return path
+	}
+	return "/run/dbus/system_bus_socket"
+}
+
+// connection connects to a socket, authenticates and wraps. go-systemd asks for two connections, one of them for signals; one serves
+// for both.
+func connection(life context.Context, socket string, hello bool) (*sd.Conn, error) {
+	stream, err := new(net.Dialer).DialContext(life, "unix", socket)
 	if err != nil {
+		return nil, err
+	}
+	// Not dbus.Dial: the reader it has for sockets panics, in a goroutine of its own, when a connection is closed or reset in the middle
+	// of a message of more than 64 KiB (seen with godbus 5.2.4).
+	conn, err := dbus.NewConn(stream, dbus.WithContext(life), dbus.WithSignalHandler(noSignals{}))
+	if err != nil {
+		stream.Close() //nolint:errcheck,gosec // it is of no use
 		return nil, err
 	}
 	// The numeric user id spares a look-up of the user's name.

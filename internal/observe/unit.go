@@ -1,6 +1,9 @@
 package observe
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Reasons of a unit that is not healthy.
 const (
@@ -47,14 +50,16 @@ func judgeUnit(u Unit) (health Health, reason, detail string) {
 		return Healthy, ReasonActive, "is " + u.ActiveState + restarts(u)
 	case u.ActiveState == "activating" && u.NRestarts >= crashLoopRestarts:
 		return Unhealthy, ReasonCrashLoop, "keeps failing" + ended(u) + restarts(u)
-	case u.ActiveState == "activating" && u.SubState == "auto-restart":
+	case u.ActiveState == "activating" && strings.HasPrefix(u.SubState, "auto-restart"): // also auto-restart-queued, since systemd 254
 		return Unhealthy, ReasonAutoRestart, "failed" + ended(u) + " and will be restarted by systemd" + restarts(u)
 	case u.ActiveState == "activating":
 		return Unhealthy, ReasonActivating, "is starting"
 	case u.ActiveState == "deactivating":
 		return Unhealthy, ReasonStopping, "is stopping"
-	case u.ActiveState == "failed" && u.Result == "start-limit-hit":
-		return Unhealthy, ReasonStartLimit, "failed too often: systemd has given up restarting it" + restarts(u)
+	case u.ActiveState == "failed" && (u.Result == "start-limit-hit" || u.NRestarts > 0):
+		// A unit that systemd did restart, and now leaves failed, has hit its start limit. Its result says so only when the last run
+		// ended well: else that keeps the cause of the last failure.
+		return Unhealthy, ReasonStartLimit, "failed too often" + ended(u) + ": systemd has given up restarting it" + restarts(u)
 	case u.ActiveState == "failed":
 		return Unhealthy, ReasonFailed, "failed" + ended(u) + restarts(u)
 	case u.ActiveState == "inactive":

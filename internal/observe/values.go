@@ -12,6 +12,7 @@ type Unit struct {
 	Result        string `json:"result,omitempty"`        // success, exit-code, signal, start-limit-hit, …: how the last run ended
 	Job           string `json:"job,omitempty"`           // start, stop, restart, … while systemd has one queued
 	MainPID       int    `json:"mainPID,omitempty"`
+	MainStart     uint64 `json:"-"`                   // start time of that process, in the kernel's ticks; 0 when not known
 	NRestarts     int    `json:"nRestarts,omitempty"` // automatic restarts since the unit was last started by someone
 	// ExecStart is the first command's path and arguments, as written in the unit: environment variables are not expanded.
 	ExecStart []string `json:"execStart,omitempty"`

@@ -11,8 +11,16 @@ import (
 	"github.com/aks-flex-node/agent/internal/probe/parse"
 )
 
+// azcmagent is the path of Arc's own agent, or "".
+func (s *Suite) azcmagent() string {
+	if path := firstFile(s.settings.arcPaths); path != "" {
+		return path
+	}
+	return host.FindProgram("azcmagent", s.settings.searchPath)
+}
+
 func (s *Suite) lookAtArc(ctx context.Context, _ time.Time) observe.Observation[observe.Arc] {
-	path := firstFile(append([]string{host.FindProgram("azcmagent", s.settings.searchPath)}, s.settings.arcPaths...))
+	path := s.azcmagent()
 	switch {
 	case path == "" && !s.settings.arcEnabled:
 		return observe.CannotTell[observe.Arc](observe.ReasonNotEnabled, "Azure Arc is neither enabled in the config nor installed")
@@ -99,13 +107,17 @@ func arcValue(a parse.Arc) observe.Arc {
 }
 
 func judgeArc(v observe.Arc) observe.Observation[observe.Arc] {
+	reason := "NotConnected" // for a word that we don't know: reasons are for programs
+	if v.Status == "Disconnected" || v.Status == "Expired" {
+		reason = v.Status
+	}
 	switch {
 	case v.Connected:
 		return observe.See(v, observe.Healthy, "Connected", "Azure Arc is connected as %s", v.MachineName)
 	case !v.Registered:
 		return observe.See(v, observe.Unhealthy, "NotRegistered", "this machine is not registered with Azure Arc")
 	case v.ErrorCode != "":
-		return observe.See(v, observe.Unhealthy, v.Status, "Azure Arc says %s: %s %s", v.Status, v.ErrorCode, v.ErrorDetails)
+		return observe.See(v, observe.Unhealthy, reason, "Azure Arc says %s: %s %s", v.Status, v.ErrorCode, v.ErrorDetails)
 	}
-	return observe.See(v, observe.Unhealthy, v.Status, "Azure Arc says %s", v.Status)
+	return observe.See(v, observe.Unhealthy, reason, "Azure Arc says %s", v.Status)
 }

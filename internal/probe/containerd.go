@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/observe"
 	"github.com/aks-flex-node/agent/internal/probe/parse"
 )
@@ -25,7 +24,7 @@ func (s *Suite) lookAtContainerd(ctx context.Context, round time.Time) observe.O
 	facts, known := s.unitFacts(ctx, round)
 	u := facts.containerd
 	began := time.Now()
-	socket := s.runtimeSocket(facts.kubelet)
+	socket := s.runtimeSocket(facts)
 	v := observe.Runtime{Socket: socket}
 
 	// The daemon and the files are asked at the same time, so that a daemon that hangs does not eat the time of the other.
@@ -33,7 +32,7 @@ func (s *Suite) lookAtContainerd(ctx context.Context, round time.Time) observe.O
 	go func() {
 		p, _ := s.lookAtProgram(ctx, programFacts{
 			name: "containerd", pid: u.MainPID,
-			paths: []string{startedBy(u, "containerd"), host.FindProgram("containerd", s.settings.searchPath)},
+			paths: []string{startedBy(u, "containerd")}, search: s.settings.searchPath,
 			parse: containerdVersion,
 		})
 		files <- p // why a version can't be told matters only while the daemon doesn't answer, and then its silence matters more
@@ -91,8 +90,8 @@ func judgeSilence(ctx context.Context, v observe.Runtime, u observe.Unit, unitsK
 }
 
 // runtimeSocket is the socket that the kubelet uses, if it names one, else containerd's usual one.
-func (s *Suite) runtimeSocket(kubelet observe.Unit) string {
-	args, known := kubeletArgs(kubelet)
+func (s *Suite) runtimeSocket(facts units) string {
+	args, known := facts.kubeletArgs()
 	cfg, _ := s.kubeletConfigOf(args, known) // an unreadable file leaves the default
 	if path, ok := strings.CutPrefix(cfg.ContainerRuntimeEndpoint, "unix://"); ok && strings.HasPrefix(path, "/") {
 		return path

@@ -62,13 +62,16 @@ func (c *criClient) close() {
 	}
 }
 
-func (c *criClient) connection(socket string) (*criConnection, error) {
+func (c *criClient) connection(ctx context.Context, socket string) (*criConnection, error) {
 	id, err := host.Identify(socket)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if ctx.Err() != nil { // after close, whose looks have ended too, nothing would close a new one
+		return nil, context.Cause(ctx)
+	}
 	if k := c.current; k != nil && k.socket == socket && k.id == id {
 		return k, nil
 	}
@@ -90,20 +93,59 @@ func (c *criClient) connection(socket string) (*criConnection, error) {
 	return c.current, nil
 }
 
+// do asks over the kept connection. One that broke is made anew and asked over once more, if anybody listens: gRPC would wait out its
+// back-off, and what it gave up on in the meantime says nothing about the daemon of now.
+func (c *criClient) do(ctx context.Context, socket string, ask func(*criConnection) error) error {
+	var err error
+	for range 2 {
+		k, connErr := c.connection(ctx, socket)
+		if connErr != nil {
+			return connErr
+		}
+		if err = ask(k); !broken(ctx, err) {
+			return err
+		}
+		c.drop(k)
+		if dialErr := tryConnect(ctx, socket); dialErr != nil {
+			return dialErr
+		}
+	}
+	return err
+}
+
+// broken reports whether an error is one of the connection, which another look may have closed, and not the daemon's answer or our end.
+func broken(ctx context.Context, err error) bool {
+	code := status.Code(err)
+	return code == codes.Unavailable || (code == codes.Canceled && ctx.Err() == nil)
+}
+
+func (c *criClient) drop(k *criConnection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current == k {
+		c.current = nil
+	}
+	k.conn.Close() //nolint:errcheck,gosec // it is broken already
+}
+
 // ask returns the daemon's version and its conditions.
-func (c *criClient) ask(ctx context.Context, socket string) (criAnswer, error) {
-	k, err := c.connection(socket)
-	if err != nil {
-		return criAnswer{}, err
-	}
-	version, err := k.knownVersion(ctx)
-	if err != nil {
-		return criAnswer{}, c.failed(ctx, k, err)
-	}
-	st, err := k.client.Status(ctx, &cri.StatusRequest{})
-	if err != nil {
-		return criAnswer{}, c.failed(ctx, k, err)
-	}
+func (c *criClient) ask(ctx context.Context, socket string) (a criAnswer, err error) {
+	err = c.do(ctx, socket, func(k *criConnection) error {
+		version, err := k.knownVersion(ctx)
+		if err != nil {
+			return err
+		}
+		st, err := k.client.Status(ctx, &cri.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		a = answerOf(version, st)
+		return nil
+	})
+	return a, err
+}
+
+func answerOf(version *cri.VersionResponse, st *cri.StatusResponse) criAnswer {
 	a := criAnswer{name: version.GetRuntimeName(), version: version.GetRuntimeVersion()}
 	for _, cond := range st.GetStatus().GetConditions() {
 		switch cond.GetType() {
@@ -116,36 +158,25 @@ func (c *criClient) ask(ctx context.Context, socket string) (criAnswer, error) {
 			a.notReady = strings.TrimSpace(a.notReady + " " + cond.GetMessage())
 		}
 	}
-	return a, nil
+	return a
 }
 
+// knownVersion asks for the version once. Nothing is locked meanwhile: a daemon that hangs must not make one look wait for another's.
 func (k *criConnection) knownVersion(ctx context.Context) (*cri.VersionResponse, error) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.version != nil {
-		return k.version, nil
+	known := k.version
+	k.mu.Unlock()
+	if known != nil {
+		return known, nil
 	}
 	v, err := k.client.Version(ctx, &cri.VersionRequest{})
-	if err == nil {
-		k.version = v
+	if err != nil {
+		return nil, err
 	}
-	return v, err
-}
-
-// failed drops a connection that broke, so that the next look makes a new one at once instead of waiting out gRPC's back-off.
-func (c *criClient) failed(ctx context.Context, k *criConnection, err error) error {
-	if status.Code(err) == codes.Unavailable {
-		c.mu.Lock()
-		if c.current == k {
-			c.current = nil
-		}
-		c.mu.Unlock()
-		k.conn.Close() //nolint:errcheck,gosec // it is broken already
-		if dialErr := tryConnect(ctx, k.socket); dialErr != nil {
-			return dialErr
-		}
-	}
-	return err
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.version = v
+	return v, nil
 }
 
 // tryConnect gets the operating system's own error for a socket that can't be connected to; gRPC's is only text.
@@ -160,29 +191,28 @@ func tryConnect(ctx context.Context, socket string) error {
 }
 
 // runtimeProgram asks which low-level runtime the daemon uses by default.
-func (c *criClient) runtimeProgram(ctx context.Context, socket string) (runtimeProgram, error) {
-	k, err := c.connection(socket)
-	if err != nil {
-		return runtimeProgram{}, err
-	}
-	k.mu.Lock()
-	known := k.runtime
-	k.mu.Unlock()
-	if known != nil {
-		return *known, nil
-	}
-	st, err := k.client.Status(ctx, &cri.StatusRequest{Verbose: true})
-	if err != nil {
-		return runtimeProgram{}, c.failed(ctx, k, err)
-	}
-	p, err := parseRuntimeConfig([]byte(st.GetInfo()["config"]))
-	if err != nil {
-		return p, err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.runtime = &p
-	return p, nil
+func (c *criClient) runtimeProgram(ctx context.Context, socket string) (p runtimeProgram, err error) {
+	err = c.do(ctx, socket, func(k *criConnection) error {
+		k.mu.Lock()
+		known := k.runtime
+		k.mu.Unlock()
+		if known != nil {
+			p = *known
+			return nil
+		}
+		st, err := k.client.Status(ctx, &cri.StatusRequest{Verbose: true})
+		if err != nil {
+			return err
+		}
+		if p, err = parseRuntimeConfig([]byte(st.GetInfo()["config"])); err != nil {
+			return err
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.runtime = &p
+		return nil
+	})
+	return p, err
 }
 
 var errNoRuntimeConfig = errors.New("the runtime does not say which low-level runtime it uses")

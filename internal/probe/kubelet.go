@@ -23,11 +23,9 @@ func (s *Suite) lookAtKubelet(ctx context.Context, round time.Time) observe.Obse
 	facts, known := s.unitFacts(ctx, round)
 	u := facts.kubelet
 	p, err := s.lookAtProgram(ctx, programFacts{
-		name: "kubelet",
-		pid:  u.MainPID,
-		paths: []string{
-			startedBy(u, "kubelet"), s.settings.kubeletPath, "/usr/local/bin/kubelet", host.FindProgram("kubelet", s.settings.searchPath),
-		},
+		name:  "kubelet",
+		pid:   u.MainPID,
+		paths: append([]string{startedBy(u, "kubelet")}, s.settings.kubeletPaths...), search: s.settings.searchPath,
 		parse: kubeletVersion,
 		check: checkKubelet,
 	})
@@ -38,6 +36,8 @@ func (s *Suite) lookAtKubelet(ctx context.Context, round time.Time) observe.Obse
 		return observe.CannotTell[observe.Program](observe.ReasonNotInstalled, "there is no kubelet in /usr/local/bin or PATH, and its unit could not be asked about")
 	case err != nil:
 		return cannotTellVersion(ctx, p, err)
+	case p.Path == "":
+		return observe.See(p, observe.Healthy, "FileMissing", "kubelet %s runs, but its file was removed: it can't be started again", p.Version)
 	case p.RestartPending:
 		return observe.See(p, observe.Healthy, "RestartPending", "kubelet %s runs, but the file at %s was replaced (%s): it takes over at the next restart",
 			p.Version, p.Path, orUnknown(p.FileVersion))

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -82,14 +83,24 @@ func (s *Suite) kubeletConfigOf(args []string, argsKnown bool) (kubeletConfig, e
 		}
 	}
 	if dir := flagValue(args, "config-dir"); dir != "" {
-		files, _ := filepath.Glob(filepath.Join(dir, "*.conf")) // only a bad pattern is an error, and this one has none
-		for _, f := range files {
+		for _, f := range dropIns(dir) {
 			if over, loadErr := s.parsed.get(f, loadKubeletConfig); loadErr == nil {
 				c = c.overriddenBy(over)
 			}
 		}
 	}
 	return c.overriddenBy(flagSettings(args)), err
+}
+
+// dropIns lists the files that the kubelet reads from its --config-dir, in its order: by name, also those in folders below.
+func dropIns(dir string) (files []string) {
+	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error { // what can't be read is passed over
+		if err == nil && !e.IsDir() && filepath.Ext(path) == ".conf" {
+			files = append(files, path)
+		}
+		return nil
+	})
+	return files
 }
 
 func (c kubeletConfig) overriddenBy(o kubeletConfig) kubeletConfig {

@@ -61,7 +61,7 @@ func healthzURL(c kubeletConfig) string {
 func (s *Suite) lookAtKubeletHealth(ctx context.Context, round time.Time) observe.Observation[observe.KubeletHealth] {
 	facts, _ := s.unitFacts(ctx, round)
 	u := facts.kubelet
-	args, known := kubeletArgs(u)
+	args, known := facts.kubeletArgs()
 	cfg, err := s.kubeletConfigOf(args, known)
 	if err != nil {
 		// Going on with the default port could ask another program.

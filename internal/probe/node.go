@@ -15,7 +15,7 @@ import (
 
 func (s *Suite) lookAtNode(ctx context.Context, round time.Time) observe.Observation[observe.Node] {
 	facts, _ := s.unitFacts(ctx, round)
-	source := s.nodeSource(facts.kubelet)
+	source := s.nodeSource(facts)
 	answer, err := s.cluster.Node(ctx, source)
 	v := observe.Node{Name: answer.NodeName, Server: answer.Server}
 	if err == nil {
@@ -31,8 +31,8 @@ func (s *Suite) lookAtNode(ctx context.Context, round time.Time) observe.Observa
 }
 
 // nodeSource finds the kubelet's kubeconfig and the node's name.
-func (s *Suite) nodeSource(u observe.Unit) cluster.Source {
-	args, _ := kubeletArgs(u)
+func (s *Suite) nodeSource(facts units) cluster.Source {
+	args, _ := facts.kubeletArgs()
 	name := s.settings.nodeName
 	if name == "" {
 		name = strings.ToLower(strings.TrimSpace(flagValue(args, "hostname-override"))) // as the kubelet does
@@ -41,7 +41,7 @@ func (s *Suite) nodeSource(u observe.Unit) cluster.Source {
 		Kubeconfig: cluster.FindKubeconfig(append([]string{flagValue(args, "kubeconfig")}, s.settings.kubeconfigs...)),
 		NodeName:   name,
 		HostName:   s.settings.hostName,
-		PluginEnv:  azureEnvironment(u.MainPID),
+		PluginEnv:  facts.azureEnvironment(),
 		UserAgent:  s.settings.userAgent,
 	}
 }

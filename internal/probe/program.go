@@ -64,7 +64,9 @@ type programFacts struct {
 	name  string // of the file
 	pid   int    // main process of its unit; 0 for none
 	paths []string
-	parse versionOf
+	// search is a PATH in which the program is looked for when it is at none of the paths; empty for none.
+	search string
+	parse  versionOf
 	// check refuses a file before it is run; nil for none
 	check func(path string) error
 }
@@ -73,6 +75,9 @@ type programFacts struct {
 // fs.ErrNotExist when there is neither file nor process.
 func (s *Suite) lookAtProgram(ctx context.Context, f programFacts) (observe.Program, error) {
 	p := observe.Program{Path: firstFile(f.paths)}
+	if p.Path == "" && f.search != "" {
+		p.Path = host.FindProgram(f.name, f.search)
+	}
 	file, fileErr := s.programVersion(ctx, p.Path, f)
 	p.Name, p.Version, p.FileVersion = file.Name, file.Version, file.Version
 

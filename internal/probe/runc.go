@@ -22,7 +22,7 @@ func (s *Suite) lookAtRunc(ctx context.Context, round time.Time) observe.Observa
 	wanted := s.wantedRuntime(ctx, facts)
 	path := wanted.path
 	if path == "" {
-		path = host.FindProgram(wanted.name, daemonPath(facts.containerd.MainPID, s.settings.searchPath))
+		path = host.FindProgram(wanted.name, facts.containerdPath(s.settings.searchPath))
 	}
 	p, err := s.lookAtProgram(ctx, programFacts{name: wanted.name, paths: []string{path}, parse: runtimeVersion})
 	switch {
@@ -45,7 +45,7 @@ func (s *Suite) wantedRuntime(ctx context.Context, facts units) runtimeProgram {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/3)
 		defer cancel()
 	}
-	if p, err := s.cri.runtimeProgram(ctx, s.runtimeSocket(facts.kubelet)); err == nil {
+	if p, err := s.cri.runtimeProgram(ctx, s.runtimeSocket(facts)); err == nil {
 		return p
 	}
 	return runtimeProgram{name: "runc"}

@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -21,8 +20,18 @@ const (
 	grace = 500 * time.Millisecond
 )
 
-// errDeadline is the cause with which a look's context ends at its deadline.
-var errDeadline = errors.New("no answer within the deadline")
+// deadlineError is the cause with which a look's context ends at its deadline, which it holds. It is a context.DeadlineExceeded.
+type deadlineError time.Duration
+
+func (e deadlineError) Error() string {
+	return "no answer within the deadline of " + time.Duration(e).Round(time.Millisecond).String()
+}
+
+// Is makes it the error that libraries look for.
+func (e deadlineError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// Timeout makes it a net.Error's.
+func (e deadlineError) Timeout() bool { return true }
 
 // runner runs one probe: at most one look at a time, shared by all who ask meanwhile, each look with a deadline. A look that does not
 // come back even then is abandoned: nobody waits for it any more, and no other is started until it does.
@@ -35,15 +44,16 @@ type runner[T any] struct {
 	look func(ctx context.Context, round time.Time) observe.Observation[T]
 
 	mu     sync.Mutex
-	flight *flight
+	flight *flight[T]
 	last   observe.Observation[T]
-	short  bool // the last look had less time than deadline and couldn't tell: that is no answer to keep
+	round  time.Time // for which the last look was made
+	short  bool      // it had less time than deadline and couldn't tell: that is an answer for its own round only
 	good   *T
 	goodAt time.Time
 }
 
 // flight is a look under way.
-type flight struct {
+type flight[T any] struct {
 	life    context.Context
 	round   time.Time
 	began   time.Time
@@ -52,6 +62,7 @@ type flight struct {
 	givenUp bool // at some time nobody waited for it, so it was cancelled; set only while it is under way
 	cancel  context.CancelFunc
 	done    chan struct{}
+	seen    observe.Observation[T] // once done
 }
 
 // observe returns an observation that is not older than round, or than every allows: the last one, that of a look under way, or that of
@@ -64,7 +75,7 @@ func (r *runner[T]) observe(ctx, life context.Context, round time.Time) observe.
 
 // join makes sure that there is such an observation, or a look under way that will bring it, and returns that look. What it returns must
 // be waited for.
-func (r *runner[T]) join(ctx, life context.Context, round time.Time) *flight {
+func (r *runner[T]) join(ctx, life context.Context, round time.Time) *flight[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fresh(round) {
@@ -81,7 +92,10 @@ func (r *runner[T]) fresh(round time.Time) bool {
 	if r.last.At.IsZero() {
 		return false
 	}
-	return !r.last.At.Before(round) || (round.Sub(r.last.At) < r.every && !r.short)
+	if r.short {
+		return round.Equal(r.round)
+	}
+	return !r.last.At.Before(round) || round.Sub(r.last.At) < r.every
 }
 
 // start begins a look in a goroutine of its own; r.mu is held. The look outlives ctx's cancellation as long as somebody waits for it.
@@ -91,17 +105,17 @@ func (r *runner[T]) start(ctx, life context.Context, round time.Time) {
 	if end, ok := ctx.Deadline(); ok {
 		allowed = min(allowed, max(0, end.Sub(now)-reserve))
 	}
-	lookCtx, cancel := context.WithTimeoutCause(life, allowed, fmt.Errorf("%w of %s", errDeadline, allowed.Round(time.Millisecond)))
-	f := &flight{life: life, round: round, began: now, ends: now.Add(allowed), cancel: cancel, done: make(chan struct{})}
+	lookCtx, cancel := context.WithTimeoutCause(life, allowed, deadlineError(allowed))
+	f := &flight[T]{life: life, round: round, began: now, ends: now.Add(allowed), cancel: cancel, done: make(chan struct{})}
 	r.flight = f
 	go func() {
 		o := r.guarded(lookCtx, round)
 		cancel()
-		o.At = time.Now()
 		r.mu.Lock()
-		r.flight = nil
+		o.At = time.Now() // with the lock held: whoever joined did so before
+		r.flight, f.seen = nil, o
 		if o.Known() || !f.givenUp {
-			r.last, r.short = o, !o.Known() && (allowed < r.deadline || life.Err() != nil)
+			r.last, r.round, r.short = o, round, !o.Known() && (allowed < r.deadline || life.Err() != nil)
 		}
 		if o.Known() {
 			v := o.Value
@@ -126,21 +140,23 @@ func (r *runner[T]) guarded(ctx context.Context, round time.Time) (o observe.Obs
 }
 
 // wait waits for a look, or returns the last observation if f is nil.
-func (r *runner[T]) wait(ctx context.Context, f *flight) observe.Observation[T] {
+func (r *runner[T]) wait(ctx context.Context, f *flight[T]) observe.Observation[T] {
 	if f == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.withGood(r.last)
+	}
+	select {
+	case <-f.done: // also when the time to wait is over too: others may have been waited for first
+		return r.landed(ctx, f)
+	default:
 	}
 	abandon := time.NewTimer(time.Until(f.ends) + grace)
 	defer abandon.Stop()
 	var o observe.Observation[T]
 	select {
 	case <-f.done:
-		if f.givenUp { // before we came: what a cancelled look could not tell is no answer to us
-			return r.wait(ctx, r.join(ctx, f.life, f.round))
-		}
-		return r.wait(ctx, nil)
+		return r.landed(ctx, f)
 	case <-abandon.C:
 		o = r.hung(f)
 	case <-ctx.Done():
@@ -159,8 +175,18 @@ func (r *runner[T]) wait(ctx context.Context, f *flight) observe.Observation[T] 
 	return r.withGood(o)
 }
 
+// landed returns what a look that has ended saw.
+func (r *runner[T]) landed(ctx context.Context, f *flight[T]) observe.Observation[T] {
+	if f.givenUp && !f.seen.Known() { // before we came: what a cancelled look could not tell is no answer to us
+		return r.wait(ctx, r.join(ctx, f.life, f.round))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.withGood(f.seen)
+}
+
 // hung describes a look that did not come back in time.
-func (r *runner[T]) hung(f *flight) observe.Observation[T] {
+func (r *runner[T]) hung(f *flight[T]) observe.Observation[T] {
 	age := time.Since(f.began).Round(time.Millisecond)
 	if time.Now().Before(f.ends.Add(grace)) {
 		return observe.CannotTell[T](observe.ReasonTimeout, "%s: no answer after %s", r.name, age)

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/cluster"
@@ -36,6 +35,7 @@ type Suite struct {
 	cri      criClient
 	healthz  *http.Client
 	versions versionCache
+	started  *started // written and read by the look at units alone
 	parsed   fileCache[kubeletConfig]
 
 	units         runner[units]
@@ -66,17 +66,24 @@ func New(cfg *config.Config, agentVersion string) *Suite {
 // deadline plus a moment, or within ctx. What could not be told is unknown in the Set, with the reason; there is no error.
 func (s *Suite) Look(ctx context.Context) observe.Set {
 	round := time.Now()
-	var set observe.Set
-	var all sync.WaitGroup
-	underWay := s.units.join(ctx, s.life, round) // first, with all the time there is: other probes need its facts and would give it less
-	all.Go(func() { s.spreadUnits(s.units.wait(ctx, underWay), &set) })
-	all.Go(func() { set.Kubelet = s.kubelet.observe(ctx, s.life, round) })
-	all.Go(func() { set.KubeletHealth = s.kubeletHealth.observe(ctx, s.life, round) })
-	all.Go(func() { set.Containerd = s.containerd.observe(ctx, s.life, round) })
-	all.Go(func() { set.Runc = s.runc.observe(ctx, s.life, round) })
-	all.Go(func() { set.Node = s.node.observe(ctx, s.life, round) })
-	all.Go(func() { set.Arc = s.arc.observe(ctx, s.life, round) })
-	all.Wait()
+	// All begin before any is waited for: each has its own deadline, whichever is waited for first. The units are first, with all the
+	// time there is, since other probes need their facts and would give them less.
+	units := s.units.join(ctx, s.life, round)
+	kubelet := s.kubelet.join(ctx, s.life, round)
+	kubeletHealth := s.kubeletHealth.join(ctx, s.life, round)
+	containerd := s.containerd.join(ctx, s.life, round)
+	runc := s.runc.join(ctx, s.life, round)
+	node := s.node.join(ctx, s.life, round)
+	arc := s.arc.join(ctx, s.life, round)
+	set := observe.Set{
+		Kubelet:       s.kubelet.wait(ctx, kubelet),
+		KubeletHealth: s.kubeletHealth.wait(ctx, kubeletHealth),
+		Containerd:    s.containerd.wait(ctx, containerd),
+		Runc:          s.runc.wait(ctx, runc),
+		Node:          s.node.wait(ctx, node),
+		Arc:           s.arc.wait(ctx, arc),
+	}
+	s.spreadUnits(s.units.wait(ctx, units), &set)
 	return set
 }
 
@@ -91,7 +98,7 @@ func (s *Suite) Close() {
 
 // settings are what the probes take from the config, and the places where things usually are.
 type settings struct {
-	kubeletPath   string
+	kubeletPaths  []string // in the order in which they are tried, behind that of the kubelet's unit
 	kubeconfigs   []string // in the order in which they are tried, behind the kubelet's own --kubeconfig
 	nodeName      string
 	arcEnabled    bool
@@ -116,7 +123,7 @@ func newSettings(cfg *config.Config, agentVersion string) settings {
 	}
 	hostName, _ := os.Hostname() // without it, the other sources of the node's name remain
 	return settings{
-		kubeletPath:   cfg.Node.Kubelet.Path,
+		kubeletPaths:  []string{cfg.Node.Kubelet.Path, "/usr/local/bin/kubelet"},
 		kubeconfigs:   []string{cfg.Node.Kubelet.Kubeconfig, kubeletDir + "/kubelet/kubeconfig", kubeletDir + "/kubeconfig", configDir + "/kubelet.conf"},
 		nodeName:      cfg.Node.Name,
 		arcEnabled:    cfg.IsARCEnabled(),
@@ -124,7 +131,7 @@ func newSettings(cfg *config.Config, agentVersion string) settings {
 		userAgent:     "aks-flex-node/" + agentVersion,
 		searchPath:    host.DefaultPath,
 		criSocket:     "/run/containerd/containerd.sock",
-		arcPaths:      []string{"/usr/local/bin/azcmagent", "/usr/bin/azcmagent", "/opt/azcmagent/bin/azcmagent"},
+		arcPaths:      []string{"/opt/azcmagent/bin/azcmagent"},
 		kubeletConfig: kubeletDir + "/config.yaml",
 	}
 }

@@ -3,6 +3,8 @@ package probe
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/host"
@@ -18,10 +20,76 @@ const (
 // units are all units that matter, from one call.
 type units struct {
 	kubelet, containerd, arc observe.Unit
+	started                  *started // nil: to be read when needed
+}
+
+// started is how the daemons' processes were started. It stays the same as long as they do, and is kept for as long.
+type started struct {
+	kubelet, containerd host.Process
+	args                []string // the kubelet's
+	azure               []string // of the kubelet's environment
+	path                string   // PATH of containerd
+}
+
+// asStarted returns how the daemons were started: what is known of these processes, or what /proc says of them now.
+func (s *Suite) asStarted(u units) *started {
+	now := started{
+		kubelet:    host.Process{PID: u.kubelet.MainPID, Start: u.kubelet.MainStart},
+		containerd: host.Process{PID: u.containerd.MainPID, Start: u.containerd.MainStart},
+	}
+	if now.kubelet.Start == 0 || now.containerd.Start == 0 {
+		return nil // one that does not run may be another the next time
+	}
+	if k := s.started; k != nil && k.kubelet == now.kubelet && k.containerd == now.containerd {
+		return k
+	}
+	if !runsItsProgram(u.kubelet.MainPID) || !runsItsProgram(u.containerd.MainPID) {
+		return nil // what /proc says of it may still change
+	}
+	now.args, _ = kubeletArgs(u.kubelet)
+	now.azure = azureEnvironment(u.kubelet.MainPID)
+	now.path = daemonPath(u.containerd.MainPID, s.settings.searchPath)
+	s.started = &now
+	return s.started
+}
+
+// runsItsProgram reports whether a unit's main process is past the moment at which it is still systemd's own child, with systemd's
+// arguments and environment: the unit counts as active, and its signal may have woken us, before its program begins.
+func runsItsProgram(pid int) bool {
+	_, name, err := host.Executable(pid)
+	return err == nil && !strings.HasPrefix(filepath.Base(name), "systemd")
+}
+
+// kubeletArgs returns the kubelet's arguments; see the function of that name.
+func (u units) kubeletArgs() (args []string, known bool) {
+	if u.started != nil {
+		return u.started.args, true
+	}
+	return kubeletArgs(u.kubelet)
+}
+
+// azureEnvironment returns the kubelet's settings for its credential plugin; see the function of that name.
+func (u units) azureEnvironment() []string {
+	if u.started != nil {
+		return u.started.azure
+	}
+	return azureEnvironment(u.kubelet.MainPID)
+}
+
+// containerdPath returns the PATH in which containerd looks for programs.
+func (u units) containerdPath(fallback string) string {
+	if u.started != nil {
+		return u.started.path
+	}
+	return daemonPath(u.containerd.MainPID, fallback)
 }
 
 func (s *Suite) lookAtUnits(ctx context.Context, _ time.Time) observe.Observation[units] {
-	seen, err := s.systemd.Units(ctx, kubeletUnit, containerdUnit, arcUnit)
+	names := []string{kubeletUnit, containerdUnit}
+	if s.settings.arcEnabled || s.azcmagent() != "" {
+		names = append(names, arcUnit)
+	}
+	seen, err := s.systemd.Units(ctx, names...)
 	switch {
 	case errors.Is(err, host.ErrNoSystemd):
 		return observe.CannotTell[units]("NoSystemd", "%v: there are no units to ask about", err)
@@ -30,7 +98,12 @@ func (s *Suite) lookAtUnits(ctx context.Context, _ time.Time) observe.Observatio
 	case err != nil:
 		return observe.CannotTell[units]("SystemdUnavailable", "%v", err)
 	}
-	return observe.See(units{kubelet: seen[0], containerd: seen[1], arc: seen[2]}, observe.Healthy, "Seen", "systemd answered")
+	u := units{kubelet: seen[0], containerd: seen[1]}
+	if len(seen) > 2 {
+		u.arc = seen[2]
+	}
+	u.started = s.asStarted(u)
+	return observe.See(u, observe.Healthy, "Seen", "systemd answered")
 }
 
 // spread makes the observation of one unit out of that of all, which only says whether systemd could be asked.

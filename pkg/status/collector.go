@@ -46,7 +46,7 @@ func NewCollector(cfg *config.Config, logger *logrus.Logger, agentVersion string
 // if ctx has less; so nothing that hangs delays the rest. The only error is that of a ctx which was cancelled.
 func (c *Collector) CollectStatus(ctx context.Context) (*NodeStatus, error) {
 	set := c.suite.Look(ctx)
-	if ctx.Err() == context.Canceled { //nolint:errorlint // a context's Err is one of two values, never wrapped
+	if ctx.Err() == context.Canceled {
 		return nil, fmt.Errorf("collect the node's status: %w", context.Cause(ctx))
 	}
 	c.warn(&set)
@@ -56,7 +56,9 @@ func (c *Collector) CollectStatus(ctx context.Context) (*NodeStatus, error) {
 // NeedsBootstrap answers from the snapshot file alone whether the node should be set up anew, and logs its reason. It is yes when the
 // file is missing, can't be read or is no snapshot; when it is more than five minutes old, or as far in the future; when it says that the
 // kubelet isn't running, or the version of the kubelet or of runc is not known; and when Arc is enabled in the config and not connected.
-func (c *Collector) NeedsBootstrap(_ context.Context) bool {
+//
+//nolint:revive // ctx is unused, and its name is part of the contract
+func (c *Collector) NeedsBootstrap(ctx context.Context) bool {
 	return needsBootstrap(GetStatusFilePath(), c.cfg, c.logger, time.Now())
 }
 

@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+const dialTimeout = 3 * time.Second
+
+// dialer opens network connections and can end them all. http.Transport only closes those that are idle, and one whose request was given
+// up a moment ago isn't yet: it would stay until the server or the idle time-out ends it. The zero value is ready for use.
+type dialer struct {
+	mu    sync.Mutex
+	open  map[*dialed]struct{}
+	ended bool
+}
+
+// dialed is a connection that its dialer knows.
+type dialed struct {
+	net.Conn
+	by *dialer
+}
+
+// Close implements net.Conn.
+func (c *dialed) Close() error {
+	c.by.mu.Lock()
+	delete(c.by.open, c)
+	c.by.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended { // http.Transport goes on dialing when nobody waits any more
+		conn.Close() // nothing was said on it
+		return nil, net.ErrClosed
+	}
+	if d.open == nil {
+		d.open = map[*dialed]struct{}{}
+	}
+	c := &dialed{conn, d}
+	d.open[c] = struct{}{}
+	return c, nil
+}
+
+// end closes every connection, also those that are still being made.
+func (d *dialer) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+	for c := range d.open {
+		c.Conn.Close() // what is lost with it was given up
+	}
+	d.open = nil
+}

@@ -49,10 +49,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &status):
 		return int(status)
 	case !started:
-		fmt.Fprintf(stderr, "aks-flex-node: %v\nSee 'aks-flex-node --help'.\n", firstLine(err)) //nolint:errcheck // nowhere to say so
+		fmt.Fprintf(stderr, "aks-flex-node: %v\nSee 'aks-flex-node --help'.\n", firstLine(err)) // nowhere to say so
 		return ExitUsage
 	}
-	fmt.Fprintf(stderr, "aks-flex-node: %v\n", err) //nolint:errcheck // nowhere to say so
+	fmt.Fprintf(stderr, "aks-flex-node: %v\n", err) // nowhere to say so
 	return ExitError
 }
 
@@ -116,7 +116,7 @@ func (c *common) loadConfig(cmd *cobra.Command) (*config.Config, error) {
 
 // note tells something about getting the answer, apart from the answer.
 func (c *common) note(format string, args ...any) {
-	fmt.Fprintf(c.stderr, format+"\n", args...) //nolint:errcheck // nowhere to say so
+	fmt.Fprintf(c.stderr, format+"\n", args...) // nowhere to say so
 }
 
 // print writes to standard output. A reader that went away is no failure of the command.

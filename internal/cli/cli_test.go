@@ -2,11 +2,11 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,13 +16,18 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		runAsProgram()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // run carries out a command line and returns what a shell would see.
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	code = Run(context.Background(), args, &out, &errOut)
+	code = Run(t.Context(), args, &out, &errOut)
 	return code, out.String(), errOut.String()
 }
 
@@ -138,8 +143,7 @@ func TestDocumentedHelp(t *testing.T) {
 	b.WriteString("# Command line\n\nGenerated from `--help`; refresh it with `go test ./internal/cli -run TestDocumentedHelp -update`.\n")
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
-		args := append(strings.Fields(cmd.CommandPath())[1:], "--help")
-		code, stdout, stderr := run(t, args...)
+		code, stdout, stderr := run(t, append(slices.Clone(strings.Fields(cmd.CommandPath())[1:]), "--help")...)
 		if code != 0 || stderr != "" {
 			t.Errorf("%s --help: exit %d, stderr %q", cmd.CommandPath(), code, stderr)
 		}

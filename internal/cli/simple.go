@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -115,8 +116,7 @@ func (c *common) checkConfig(path string, show bool) error {
 			}
 		}
 	}
-	var mistakes config.KeyErrors
-	if errors.As(err, &mistakes) {
+	if mistakes, ok := errors.AsType[config.KeyErrors](err); ok {
 		for _, m := range mistakes {
 			if err := c.print(fmt.Sprintf("error: %s\n", m)); err != nil {
 				return err
@@ -182,11 +182,9 @@ func (f *wordFlag) Type() string { return "form" }
 
 // Set takes one of the words.
 func (f *wordFlag) Set(s string) error {
-	for _, w := range f.words {
-		if s == w {
-			*f.value = s
-			return nil
-		}
+	if !slices.Contains(f.words, s) {
+		return fmt.Errorf("want one of %s", strings.Join(f.words, ", "))
 	}
-	return fmt.Errorf("want one of %s", strings.Join(f.words, ", "))
+	*f.value = s
+	return nil
 }

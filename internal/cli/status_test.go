@@ -220,7 +220,7 @@ func TestJSONAndYAMLAreExactlyTheSnapshot(t *testing.T) {
 }
 
 func TestALiveLookAtThisMachineAnswers(t *testing.T) {
-	r, err := takeReport(context.Background(), &config.Config{}, filepath.Join(t.TempDir(), "none"), false)
+	r, err := takeReport(t.Context(), &config.Config{}, filepath.Join(t.TempDir(), "none"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestALiveLookAtThisMachineAnswers(t *testing.T) {
 }
 
 func TestALookThatIsInterruptedIsAnError(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := takeReport(ctx, nil, "", true); err == nil {
 		t.Error("want an error")

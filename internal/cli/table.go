@@ -12,6 +12,8 @@ import (
 )
 
 // Colours repeat what the words say, they never say it alone. The eight basic ones follow the terminal's own theme.
+//
+//nolint:gochecknoglobals // values that nobody changes; Go has no constants of this type
 var (
 	good   = lipgloss.NewStyle().Foreground(lipgloss.Green)
 	bad    = lipgloss.NewStyle().Foreground(lipgloss.Red).Bold(true)
@@ -26,7 +28,7 @@ func width(w io.Writer) int {
 	if !ok {
 		return 0
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ) //nolint:gosec // a file descriptor fits an int
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ) // a file descriptor fits an int
 	if err != nil {
 		return 0
 	}
@@ -70,11 +72,9 @@ func (v view) headline(columns int) string {
 	case v.health == observe.Healthy:
 		word, text = good, "Node "+v.node+" is healthy"
 	case v.health == observe.Unhealthy:
-		r, _ := v.worst(observe.Unhealthy)
-		word, text = bad, "Node "+v.node+" is UNHEALTHY: "+r.sentence()
+		word, text = bad, "Node "+v.node+" is UNHEALTHY: "+v.worst(observe.Unhealthy).sentence()
 	default:
-		r, _ := v.worst(observe.Unknown)
-		word, text = unsure, "Node "+v.node+" can't be judged: "+r.sentence()
+		word, text = unsure, "Node "+v.node+" can't be judged: "+v.worst(observe.Unknown).sentence()
 	}
 	return paint(word, wrap(text, columns))
 }

@@ -58,14 +58,14 @@ func (v *view) conclude() {
 	}
 }
 
-// worst returns the first row of the given health: rows stand in the order cause before effect.
-func (v view) worst(h observe.Health) (row, bool) {
+// worst returns the first row of the given health, or the zero row: rows stand in the order cause before effect.
+func (v view) worst(h observe.Health) row {
 	for _, r := range v.rows {
 		if !r.absent && r.health == h {
-			return r, true
+			return r
 		}
 	}
-	return row{}, false
+	return row{}
 }
 
 // viewOfSet makes the view of a live look. wanted says that there is a configuration: the machine is meant to be a node.

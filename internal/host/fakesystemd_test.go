@@ -126,11 +126,13 @@ func (f *fakeSystemd) answer(call *dbus.Message) *dbus.Message {
 	var body any
 	var failed *dbus.Error
 	path, _ := call.Headers[dbus.FieldPath].Value().(dbus.ObjectPath)
+	names, _ := call.Body[0].([]string)
+	property, _ := call.Body[0].(string)
 	switch member, _ := call.Headers[dbus.FieldMember].Value().(string); member {
 	case "ListUnitsByNames":
-		body, failed = f.ListUnitsByNames(call.Body[0].([]string))
+		body, failed = f.ListUnitsByNames(names)
 	case "GetAll":
-		body, failed = f.getAll(path, call.Body[0].(string))
+		body, failed = f.getAll(path, property)
 	default: // systemd's own socket is no bus: it knows no match rules
 		failed = dbus.NewError("org.freedesktop.DBus.Error.UnknownMethod", []any{"unknown method " + member})
 	}
@@ -212,7 +214,7 @@ func booted(t *testing.T) string {
 // shortFolder makes a folder that everybody may enter, whose path is short enough for a socket's.
 func shortFolder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "host") //nolint:usetesting // t.TempDir puts the test's name into the path, which may be 100 bytes long
+	dir, err := os.MkdirTemp("", "host") // t.TempDir puts the test's name into the path, which may be 100 bytes long
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	must(t, os.Chmod(dir, 0o755))

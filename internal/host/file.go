@@ -73,7 +73,7 @@ func IsELF(path string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close() // only read
 	magic := make([]byte, 4)
 	_, err = io.ReadFull(f, magic)
 	return err == nil && string(magic) == "\x7fELF"
@@ -101,7 +101,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close() // only read
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func openRegular(path string) (*os.File, error) {
 		err = fmt.Errorf("read %s: not a regular file", path)
 	}
 	if err != nil {
-		f.Close() //nolint:errcheck,gosec // nothing was written
+		f.Close() // nothing was written
 		return nil, err
 	}
 	return f, nil

@@ -87,6 +87,16 @@ func TestIdentifyTellsAnyChange(t *testing.T) {
 	}
 }
 
+func TestIdentifyTellsWhatItSaw(t *testing.T) {
+	needsRoot(t)
+	p := place(t, "p", "content", 1, 2, 0o750)
+	must(t, os.Chtimes(p, time.Time{}, time.Unix(7, 8)))
+	id, err := Identify(p)
+	if err != nil || id.Size != 7 || id.UID != 1 || id.GID != 2 || id.Mode != unix.S_IFREG|0o750 || id.Mtime != (unix.Timespec{Sec: 7, Nsec: 8}) {
+		t.Errorf("got %+v, %v, want 7 bytes of user 1 and group 2, mode 0750, last changed 7 s and 8 ns after 1970", id, err)
+	}
+}
+
 func TestIdentifyFollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")

@@ -94,7 +94,7 @@ func flood(args []string) {
 		switch arg {
 		case "stubborn":
 			signal.Ignore(syscall.SIGPIPE)
-			defer func() { <-time.After(time.Hour) }()
+			defer func() { <-time.After(time.Hour) }() //nolint:gocritic // once: it hangs at the end
 		case "stdout", "stderr":
 			w := map[string]*os.File{"stdout": os.Stdout, "stderr": os.Stderr}[arg]
 			for range 100_000_000 / len(line) {
@@ -272,7 +272,7 @@ func groupEnds(t *testing.T, group int) {
 				break
 			}
 		}
-		return unix.Kill(-group, 0) == unix.ESRCH //nolint:errorlint // a plain errno
+		return unix.Kill(-group, 0) == unix.ESRCH // a plain errno
 	}, func() string { return fmt.Sprintf("a process of group %d is still there", group) })
 }
 

@@ -219,7 +219,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 // endEscaped checks whether a child lives, as only one that escaped may, and ends it.
 func endEscaped(t *testing.T, pid int, escaped bool) {
 	t.Helper()
-	if alive := unix.Kill(pid, 0) == nil; alive != escaped { //nolint:errorlint // a plain errno
+	if alive := unix.Kill(pid, 0) == nil; alive != escaped { // a plain errno
 		t.Errorf("child %d lives: got %v, want %v", pid, alive, escaped)
 	}
 	if escaped {

@@ -99,6 +99,8 @@ func (s *Systemd) path(name string) string {
 }
 
 // connectionErrors are the D-Bus errors that say that the connection, or systemd's name behind it, is gone.
+//
+//nolint:gochecknoglobals // a table that nobody changes
 var connectionErrors = map[string]bool{
 	"org.freedesktop.DBus.Error.NoReply":        true,
 	"org.freedesktop.DBus.Error.Disconnected":   true,
@@ -108,8 +110,7 @@ var connectionErrors = map[string]bool{
 
 // passing reports whether an error is worth a second try: it comes with restarts of the bus or of systemd.
 func passing(err error) bool {
-	var answer dbus.Error
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[dbus.Error](err); ok {
 		return connectionErrors[answer.Name]
 	}
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
@@ -264,7 +265,7 @@ func connection(life context.Context, socket string, hello bool) (*sd.Conn, erro
 	// of a message of more than 64 KiB (seen with godbus 5.2.4).
 	conn, err := dbus.NewConn(stream, dbus.WithContext(life), dbus.WithSignalHandler(noSignals{}))
 	if err != nil {
-		stream.Close() //nolint:errcheck,gosec // it is of no use
+		stream.Close() // it is of no use
 		return nil, err
 	}
 	// The numeric user id spares a look-up of the user's name.
@@ -273,7 +274,7 @@ func connection(life context.Context, socket string, hello bool) (*sd.Conn, erro
 		err = conn.Hello()
 	}
 	if err != nil {
-		conn.Close() //nolint:errcheck,gosec // it is of no use any more
+		conn.Close() // it is of no use any more
 		return nil, err
 	}
 	return sd.NewConnection(func() (*dbus.Conn, error) { return conn, nil })

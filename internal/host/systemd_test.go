@@ -181,6 +181,15 @@ func TestUnitsAsksForPropertiesOnlyWhenTheyCanHaveChanged(t *testing.T) {
 	step("when it was stopped", gone, all...)
 	step("as long as it is", gone, all...)
 
+	starts, starting := running(first), runningAs(name, first)
+	starts.active, starts.sub = "activating", "start"
+	starting.ActiveState, starting.SubState = "activating", "start"
+	f.set(name, starts)
+	step("while it starts", starting, all...)
+	f.set(name, running(first))
+	step("when it has started, by the same process", runningAs(name, first), all...)
+	step("and then while it runs on", runningAs(name, first), "list")
+
 	f.set(name, fakeUnit{})
 	step("when it was removed", observe.Unit{Name: name, LoadState: "not-found", ActiveState: "inactive", SubState: "dead"}, "list")
 	if got := connections(); got != 1 {

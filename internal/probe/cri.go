@@ -57,7 +57,7 @@ func (c *criClient) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current != nil {
-		c.current.conn.Close() //nolint:errcheck,gosec // nothing to be done about it
+		c.current.conn.Close() // nothing to be done about it
 		c.current = nil
 	}
 }
@@ -87,7 +87,7 @@ func (c *criClient) connection(ctx context.Context, socket string) (*criConnecti
 		return nil, err
 	}
 	if c.current != nil {
-		c.current.conn.Close() //nolint:errcheck,gosec // it belongs to a socket that is gone
+		c.current.conn.Close() // it belongs to a socket that is gone
 	}
 	c.current = &criConnection{socket: socket, id: id, conn: conn, client: cri.NewRuntimeServiceClient(conn)}
 	return c.current, nil
@@ -125,7 +125,7 @@ func (c *criClient) drop(k *criConnection) {
 	if c.current == k {
 		c.current = nil
 	}
-	k.conn.Close() //nolint:errcheck,gosec // it is broken already
+	k.conn.Close() // it is broken already
 }
 
 // ask returns the daemon's version and its conditions.

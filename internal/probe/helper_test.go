@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -99,7 +100,7 @@ var (
 		})
 	})
 	arcProgram = sync.OnceValues(func() ([]byte, error) {
-		return build(func(path string) error { return standin.Build(context.Background(), path) }) //nolint:usetesting // it serves all tests
+		return build(func(path string) error { return standin.Build(context.Background(), path) }) // it serves all tests
 	})
 )
 
@@ -123,7 +124,7 @@ func putDaemon(t testing.TB, path, says string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return putFile(t, path, append(program[:len(program):len(program)], "\n--says--\n"+says...), 0o755)
+	return putFile(t, path, append(slices.Clip(program), "\n--says--\n"+says...), 0o755)
 }
 
 // putArc puts the stand-in for azcmagent at path and chooses what it plays.

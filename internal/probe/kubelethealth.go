@@ -87,7 +87,7 @@ func askHealthz(ctx context.Context, client *http.Client, url string, u observe.
 	v := observe.KubeletHealth{URL: url}
 	resp, err := client.Do(req)
 	if err == nil {
-		defer resp.Body.Close()                                            //nolint:errcheck // read as far as wanted
+		defer resp.Body.Close()                                            // read as far as wanted
 		body, readErr := io.ReadAll(io.LimitReader(resp.Body, maxHealthz)) // also lets the connection be used again
 		v.StatusCode = resp.StatusCode
 		switch {

@@ -256,7 +256,7 @@ func TestRunnerWhenAllCallersGiveUp(t *testing.T) {
 				return lookTakes(ctx, time.Second, "second")
 			}
 			<-ctx.Done()
-			if ctx.Err() != context.Canceled { //nolint:errorlint // exactly this one
+			if ctx.Err() != context.Canceled { // exactly this one
 				t.Errorf("the look ended by %v, want it to be cancelled", ctx.Err())
 			}
 			ended <- time.Now()

@@ -200,7 +200,7 @@ func TestASuiteIsClosedWhileItsLooksHang(t *testing.T) {
 	settle(t, "after a look that came too late", before)
 }
 
-func TestCloseOfASuiteThatNeverLooked(t *testing.T) {
+func TestCloseOfASuiteThatNeverLooked(_ *testing.T) {
 	s := New(nil, "test")
 	s.Close()
 	s.Close()

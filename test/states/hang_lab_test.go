@@ -72,6 +72,7 @@ const silentKubeconfig = `{"apiVersion":"v1","kind":"Config","current-context":"
 "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:6443"}}],"users":[{"name":"u","user":{"token":"t"}}]}`
 
 func lookTenTimes(t *testing.T, h *lab.Host, c hang) {
+	t.Helper()
 	// Where each look has to wait for azcmagent, it is asked only once a minute: the other nine rounds are those of the rest.
 	const rounds = 10
 	const room = 10 * time.Second

@@ -144,6 +144,9 @@ func nodeRow(set *observe.Set, now time.Time) row {
 	if !o.Value.LastTransition.IsZero() {
 		r.since = age(now.Sub(o.Value.LastTransition))
 	}
+	if !o.Value.LeaseRenewed.IsZero() {
+		r.detail += "; its Lease was renewed " + age(now.Sub(o.Value.LeaseRenewed)) + " ago"
+	}
 	switch {
 	case o.Health == observe.Unhealthy:
 		r.next = "kubectl describe node " + o.Value.Name

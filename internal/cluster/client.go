@@ -10,11 +10,18 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+const (
+	pingAfter   = 10 * time.Second // of silence on a connection
+	pingTimeout = 5 * time.Second
 )
 
 // Source says whom to ask, and about which node.
@@ -46,6 +53,7 @@ type connection struct {
 	credentials *credentials
 	nodeName    string
 	dialer      dialer
+	scheme      *runtime.Scheme
 	rest        *rest.RESTClient
 }
 
@@ -63,16 +71,22 @@ func (c *Client) drop() {
 	}
 }
 
+// quiet keeps client-go from logging: what it has to say is in its errors.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
 // Answer is what the API server said, and who said it about whom; the latter two also beside an error, as far as they are known.
 type Answer struct {
 	Node     *corev1.Node
 	NodeName string
 	Server   string
+	// LeaseRenewed is when the kubelet last renewed its Lease; zero when that is not known.
+	LeaseRenewed time.Time
 }
 
 // Node gets this node from the API server. ReasonOf tells what an error is; it is never a statement about the node, except that
 // ReasonNodeNotFound comes from an API server that was reached and has no such Node.
 func (c *Client) Node(ctx context.Context, source Source) (Answer, error) {
+	ctx = quiet(ctx)
 	conn, err := c.connect(source)
 	if err != nil {
 		return Answer{NodeName: source.NodeName}, err
@@ -89,7 +103,22 @@ func (c *Client) Node(ctx context.Context, source Source) (Answer, error) {
 		return answer, err
 	}
 	answer.Node = node
+	answer.LeaseRenewed, _ = conn.leaseRenewed(ctx) // less than the Node matters: without the right to read it, its age isn't shown
 	return answer, nil
+}
+
+// leaseRenewed gets the time at which the kubelet last renewed its Lease.
+func (c *connection) leaseRenewed(ctx context.Context) (time.Time, error) {
+	lease := &coordinationv1.Lease{}
+	err := c.rest.Get().MaxRetries(0).AbsPath("/apis/coordination.k8s.io/v1/namespaces", corev1.NamespaceNodeLease, "leases", c.nodeName).
+		Do(ctx).Into(lease)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("get lease %s: %w", c.nodeName, err)
+	}
+	if lease.Spec.RenewTime == nil {
+		return time.Time{}, nil
+	}
+	return lease.Spec.RenewTime.Time, nil
 }
 
 func (c *Client) connect(source Source) (*connection, error) {
@@ -112,7 +141,7 @@ func newConnection(source Source) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{source: source, credentials: creds, nodeName: firstNonEmpty(source.NodeName, creds.nodeName, source.HostName)}
+	conn := &connection{source: source, credentials: creds, scheme: runtime.NewScheme(), nodeName: firstNonEmpty(source.NodeName, creds.nodeName, source.HostName)}
 	if conn.nodeName == "" {
 		return nil, reasoned(ReasonNodeNotFound, fmt.Errorf("this node's name is not known: set node.name in the config"))
 	}
@@ -130,7 +159,7 @@ func newConnection(source Source) (*connection, error) {
 		plugin = newPluginToken(creds, source.PluginEnv)
 		tlsConfig.GetClientCertificate = plugin.clientCertificate
 	}
-	if conn.rest, err = newREST(cfg, newTransport(tlsConfig, cfg, &conn.dialer), plugin); err != nil {
+	if conn.rest, err = newREST(cfg, conn.scheme, newTransport(tlsConfig, cfg, &conn.dialer), plugin); err != nil {
 		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", source.Kubeconfig, err))
 	}
 	return conn, nil
@@ -165,6 +194,8 @@ func newTransport(tlsConfig *tls.Config, cfg *rest.Config, d *dialer) *http.Tran
 		IdleConnTimeout:       90 * time.Second,
 		MaxIdleConnsPerHost:   1,
 		ForceAttemptHTTP2:     true,
+		// A link that died says nothing: a ping finds out. docs/benchmarks.md has the measurement behind these.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
 	if cfg.Proxy != nil {
 		t.Proxy = cfg.Proxy
@@ -173,10 +204,11 @@ func newTransport(tlsConfig *tls.Config, cfg *rest.Config, d *dialer) *http.Tran
 }
 
 // newREST builds a client that knows only what this package reads: a scheme with everything in Kubernetes costs megabytes.
-func newREST(cfg *rest.Config, own *http.Transport, plugin *pluginToken) (*rest.RESTClient, error) {
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		return nil, err
+func newREST(cfg *rest.Config, scheme *runtime.Scheme, own *http.Transport, plugin *pluginToken) (*rest.RESTClient, error) {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
 	}
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	var transport http.RoundTripper = own
@@ -188,6 +220,7 @@ func newREST(cfg *rest.Config, own *http.Transport, plugin *pluginToken) (*rest.
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1 // no throttle: there are two requests a look, and one that waited would be too late
 	gv := corev1.SchemeGroupVersion
 	cfg.GroupVersion, cfg.APIPath = &gv, "/api"
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,12 +16,31 @@ type dialer struct {
 	mu    sync.Mutex
 	open  map[*dialed]struct{}
 	ended bool
+	heard atomic.Int64 // Unix time in nanoseconds
 }
 
 // dialed is a connection that its dialer knows.
 type dialed struct {
 	net.Conn
 	by *dialer
+}
+
+// Read implements net.Conn. Whatever arrives, be it the answer to a ping, shows that the other side is there.
+func (c *dialed) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.by.heard.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+// lastHeard is when something last arrived on any of the connections; zero when nothing ever did.
+func (d *dialer) lastHeard() time.Time {
+	ns := d.heard.Load()
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
 }
 
 // Close implements net.Conn.

@@ -111,12 +111,12 @@ func TestATokenIsKeptUntilShortlyBeforeItExpires(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		until    time.Time
-		wantRuns int // for three looks
+		wantRuns int // for three looks of two requests each: for the Node and for its Lease
 	}{
 		{"no end is told", time.Time{}, 1},
 		{"it ends in an hour", time.Now().Add(time.Hour), 1},
-		{"it ends within the margin", time.Now().Add(expiryMargin - time.Second), 3},
-		{"it has ended", time.Now().Add(-time.Hour), 3},
+		{"it ends within the margin", time.Now().Add(expiryMargin - time.Second), 6},
+		{"it has ended", time.Now().Add(-time.Hour), 6},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, c := newAPIServer(t, nil, nil), newClient(t)

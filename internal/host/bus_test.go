@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -35,12 +36,17 @@ func TestUnitsOverTheBusWhenThePrivateSocketIsOfNoUse(t *testing.T) {
 			b, f, dir := startBus(t), &fakeSystemd{}, booted(t)
 			f.set("kubelet.service", running(os.Getpid()))
 			b.join(t, f)
-			connections := listen(t, dir, func(_ int, p *peer) { talk(p) })
+			var ended atomic.Int32
+			connections := listen(t, dir, func(_ int, p *peer) {
+				talk(p)
+				ended.Add(1)
+			})
 			got, err := ask(t.Context(), t, systemdIn(t, dir), "kubelet.service")
 			wantUnits(t, got, err, runningAs("kubelet.service", os.Getpid()))
 			if connections() != 1 {
 				t.Errorf("got %d connections to the private socket, want 1", connections())
 			}
+			eventually(t, func() bool { return ended.Load() == 1 }, func() string { return "the useless connection was kept" })
 		})
 	}
 }

@@ -143,15 +143,15 @@ func (s *Systemd) units(ctx context.Context, names []string) ([]observe.Unit, er
 // complete adds to a row of the list what the list lacks. Those properties cost two more calls of some 20 KiB each, so they are asked for
 // only when they can have changed.
 func (s *Systemd) complete(ctx context.Context, row sd.UnitStatus) (observe.Unit, error) {
-	known, ok := s.details[row.Name]
-	u := known.unit
-	current := ok && time.Since(known.at) < detailsMaxAge && u.Running() && sameProcess(known.main)
-	if !current {
-		u = observe.Unit{}
-	}
-	u.Name, u.LoadState, u.ActiveState, u.SubState, u.Job = row.Name, row.LoadState, row.ActiveState, row.SubState, row.JobType
-	if (current && u.Running()) || (!u.Exists() && !u.Running()) {
+	u := observe.Unit{Name: row.Name, LoadState: row.LoadState, ActiveState: row.ActiveState, SubState: row.SubState, Job: row.JobType}
+	if !u.Exists() && !u.Running() {
 		return u, nil
+	}
+	known, ok := s.details[row.Name]
+	if ok && u.Running() && known.unit.Running() && time.Since(known.at) < detailsMaxAge && sameProcess(known.main) {
+		current := known.unit
+		current.LoadState, current.ActiveState, current.SubState, current.Job = u.LoadState, u.ActiveState, u.SubState, u.Job
+		return current, nil
 	}
 	unit, err := s.conn.GetUnitPropertiesContext(ctx, row.Name)
 	if err != nil {

@@ -25,9 +25,11 @@ func systemdIn(t *testing.T, dir string) *Systemd {
 	return s
 }
 
-// ask asks about units and fails the test when that does not come back.
+// ask asks about units and fails the test when that does not come back. The context ends with the answer, as those of looks do.
 func ask(ctx context.Context, t *testing.T, s *Systemd, names ...string) (units []observe.Unit, err error) {
 	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	within(t, func() { units, err = s.Units(ctx, names...) })
 	return units, err
 }

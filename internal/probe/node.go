@@ -15,9 +15,15 @@ import (
 
 func (s *Suite) lookAtNode(ctx context.Context, round time.Time) observe.Observation[observe.Node] {
 	facts, _ := s.unitFacts(ctx, round)
-	source := s.nodeSource(facts)
-	answer, err := s.cluster.Node(ctx, source)
-	v := observe.Node{Name: answer.NodeName, Server: answer.Server}
+	if w := s.watcher.Load(); w != nil {
+		return judgeAnswer(watched(w.State(), round))
+	}
+	return judgeAnswer(s.cluster.Node(ctx, s.nodeSource(facts)))
+}
+
+// judgeAnswer says what it means what the API server said, or that it said nothing.
+func judgeAnswer(answer cluster.Answer, err error) observe.Observation[observe.Node] {
+	v := observe.Node{Name: answer.NodeName, Server: answer.Server, LeaseRenewed: answer.LeaseRenewed}
 	if err == nil {
 		return judgeNode(nodeValue(v, answer.Node))
 	}
@@ -28,6 +34,40 @@ func (s *Suite) lookAtNode(ctx context.Context, round time.Time) observe.Observa
 		return observe.See(v, observe.Unhealthy, reason, "%s", message)
 	}
 	return observe.Observation[observe.Node]{Value: v, Reason: reason, Message: message}
+}
+
+// believed is how long what a watch said is good for without a sign of life from the other side. A ping brings one every ten seconds.
+const believed = 20 * time.Second
+
+// watched turns what a watch knows into an answer.
+func watched(state cluster.WatchState, now time.Time) (cluster.Answer, error) {
+	silent := now.Sub(state.Confirmed)
+	switch {
+	case state.Err != nil:
+		return state.Answer, state.Err
+	case silent > believed:
+		return state.Answer, cluster.Silent(silent)
+	case !state.Known:
+		return state.Answer, cluster.Silent(0)
+	case state.Node == nil:
+		return state.Answer, cluster.NoNode(state.NodeName)
+	}
+	return state.Answer, nil
+}
+
+// WatchNode keeps the Node known by a watch, for as long as ctx, so that looks cost no request; changed is called, and must not block,
+// when it may have changed. It is for whoever looks again and again; it returns when ctx has ended.
+func (s *Suite) WatchNode(ctx context.Context, changed func()) {
+	w := cluster.NewWatcher(&s.cluster, s.currentSource, changed)
+	s.watcher.Store(w)
+	defer s.watcher.Store(nil)
+	w.Run(ctx)
+}
+
+// currentSource goes by what was last seen of the kubelet's unit.
+func (s *Suite) currentSource() cluster.Source {
+	facts, _ := s.units.latest().Best()
+	return s.nodeSource(facts)
 }
 
 // nodeSource finds the kubelet's kubeconfig and the node's name.

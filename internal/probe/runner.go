@@ -88,6 +88,13 @@ func (r *runner[T]) join(ctx, life context.Context, round time.Time) *flight[T] 
 	return r.flight
 }
 
+// latest returns the last observation, however old.
+func (r *runner[T]) latest() observe.Observation[T] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.withGood(r.last)
+}
+
 func (r *runner[T]) fresh(round time.Time) bool {
 	if r.last.At.IsZero() {
 		return false

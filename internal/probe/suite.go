@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/cluster"
@@ -35,6 +36,7 @@ type Suite struct {
 	cri      criClient
 	healthz  *http.Client
 	versions versionCache
+	watcher  atomic.Pointer[cluster.Watcher] // nil: the API server is asked at each look
 	started  *started // written and read by the look at units alone
 	parsed   fileCache[kubeletConfig]
 

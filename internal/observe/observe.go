@@ -6,7 +6,6 @@
 package observe
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -37,8 +36,19 @@ func (h Health) String() string {
 	return fmt.Sprintf("Health(%d)", int(h))
 }
 
-// MarshalJSON writes the word, not the number, so that documents for programs stay readable and the numbers free to change.
-func (h Health) MarshalJSON() ([]byte, error) { return json.Marshal(h.String()) }
+// MarshalText writes the word, not the number, so that documents for programs stay readable and the numbers free to change.
+func (h Health) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads the word.
+func (h *Health) UnmarshalText(text []byte) error {
+	for _, known := range []Health{Unknown, Healthy, Unhealthy} {
+		if string(text) == known.String() {
+			*h = known
+			return nil
+		}
+	}
+	return fmt.Errorf("no health is called %.20q", text)
+}
 
 // Observation is what one look at one subject saw. The zero value means that nobody has looked.
 //

@@ -2,10 +2,13 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -178,4 +181,28 @@ func TestNoConnectionIsLeftWhenARequestIsGivenUpAfterClose(t *testing.T) {
 		t.Error("got no error from a request that was given up")
 	}
 	eventually(t, "the connection ends", func() bool { return s.connections() == 0 })
+}
+
+// http.Transport goes on dialing for a request that was given up.
+func TestAConnectionThatWasMadeTooLateIsClosed(t *testing.T) {
+	s := newAPIServer(t, nil, nil)
+	var d dialer
+	address := strings.TrimPrefix(s.URL, "https://")
+	early, err := d.dial(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer early.Close()
+	d.end()
+	if _, err := early.Write([]byte{0}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("an early connection: got error %v, want %v", err, net.ErrClosed)
+	}
+	late, err := d.dial(t.Context(), "tcp", address)
+	if err == nil {
+		late.Close()
+	}
+	if !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a late connection: got error %v, want %v", err, net.ErrClosed)
+	}
+	eventually(t, "the server sees both end", func() bool { return s.connections() == 0 })
 }

@@ -44,6 +44,9 @@ func TestKubeconfigsThatCanNotBeUsed(t *testing.T) {
 		{"another kind", []byte("apiVersion: v1\nkind: Secret\n"), ReasonKubeconfigInvalid, ""},
 		{"a list", []byte("- a\n- b\n"), ReasonKubeconfigInvalid, ""},
 		{"without a current context", text(func(c *clientcmdapi.Config) { c.CurrentContext = "" }), ReasonKubeconfigInvalid, ""},
+		{"whose only context has no name", text(func(c *clientcmdapi.Config) {
+			c.Contexts, c.CurrentContext = map[string]*clientcmdapi.Context{"": c.Contexts["x"]}, ""
+		}), ReasonKubeconfigInvalid, "current context"},
 		{"whose current context is not in it", text(func(c *clientcmdapi.Config) { c.CurrentContext = "y" }), ReasonKubeconfigInvalid, ""},
 		{"whose user is not in it", text(func(c *clientcmdapi.Config) { c.AuthInfos = nil }), ReasonKubeconfigInvalid, ""},
 		{"whose cluster is not in it", text(func(c *clientcmdapi.Config) { c.Clusters = nil }), ReasonKubeconfigInvalid, ""},

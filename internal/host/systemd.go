@@ -262,7 +262,7 @@ func connection(life context.Context, socket string, hello bool) (*sd.Conn, erro
 		return nil, err
 	}
 	// Not dbus.Dial: the reader it has for sockets panics, in a goroutine of its own, when a connection is closed or reset in the middle
-	// of a message of more than 64 KiB (seen with godbus 5.2.4).
+	// of a message (seen with godbus 5.2.4).
 	conn, err := dbus.NewConn(stream, dbus.WithContext(life), dbus.WithSignalHandler(noSignals{}))
 	if err != nil {
 		stream.Close() // it is of no use

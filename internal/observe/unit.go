@@ -56,12 +56,13 @@ func judgeUnit(u Unit) (health Health, reason, detail string) {
 		return Unhealthy, ReasonActivating, "is starting"
 	case u.ActiveState == "deactivating":
 		return Unhealthy, ReasonStopping, "is stopping"
-	case u.ActiveState == "failed" && (u.Result == "start-limit-hit" || u.NRestarts > 0):
-		// A unit that systemd did restart, and now leaves failed, has hit its start limit. Its result says so only when the last run
-		// ended well: else that keeps the cause of the last failure.
-		return Unhealthy, ReasonStartLimit, "failed too often" + ended(u) + ": systemd has given up restarting it" + restarts(u)
+	case u.ActiveState == "failed" && u.Result == "start-limit-hit":
+		return Unhealthy, ReasonStartLimit, "failed too often: systemd has given up restarting it" + restarts(u)
+	case u.ActiveState == "failed" && u.NRestarts > 0:
+		// Mostly it has hit its start limit too: the result says so only when the last run ended well, else it keeps the cause of that.
+		return Unhealthy, ReasonFailed, "failed" + ended(u) + ", and systemd no longer restarts it" + restarts(u)
 	case u.ActiveState == "failed":
-		return Unhealthy, ReasonFailed, "failed" + ended(u) + restarts(u)
+		return Unhealthy, ReasonFailed, "failed" + ended(u)
 	case u.ActiveState == "inactive":
 		return Unhealthy, ReasonStopped, "is stopped"
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/observe"
 	"github.com/aks-flex-node/agent/test/azcmagent/standin"
 )
@@ -195,6 +196,11 @@ func startDaemon(t testing.TB, path string, args ...string) (pid int, stop func(
 		_ = cmd.Wait()
 	})
 	t.Cleanup(stop)
+	eventually(t, path+" runs", func() bool { // the kernel lets us go on before /proc says with what it was started
+		line, _ := host.CommandLine(cmd.Process.Pid)
+		env, _ := host.Environ(cmd.Process.Pid)
+		return len(line) > 0 && len(env) > 0
+	})
 	return cmd.Process.Pid, stop
 }
 

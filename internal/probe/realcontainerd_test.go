@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,6 +103,19 @@ func (c *realContainerd) signal(s syscall.Signal) {
 	}
 }
 
+// freeze stops it and returns when all its threads have stopped.
+func (c *realContainerd) freeze() {
+	c.t.Helper()
+	c.signal(syscall.SIGSTOP)
+	eventually(c.t, "all threads have stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.cmd.Process.Pid))
+		return err == nil && !slices.ContainsFunc(threads, func(path string) bool {
+			b, err := os.ReadFile(path)
+			return err == nil && !strings.Contains(string(b), "State:\tT")
+		})
+	})
+}
+
 // kill ends it as a crash does: its socket's file stays.
 func (c *realContainerd) kill() {
 	if c.cmd == nil {
@@ -152,7 +166,7 @@ func TestRealContainerdThroughItsTroubles(t *testing.T) {
 	}
 	t.Run("up", healthy)
 	t.Run("frozen", func(t *testing.T) {
-		c.signal(syscall.SIGSTOP)
+		c.freeze()
 		wantSeen(t, lookAt(t, s), observe.Unhealthy, "NotResponding", "it hangs")
 		wantSeen(t, lookAt(t, s), observe.Unhealthy, "NotResponding")
 		wantSeen(t, lookAt(t, c.suite()), observe.Unhealthy, "NotResponding") // one that begins only now
@@ -200,7 +214,7 @@ func TestRealContainerdMayNotBeAskedByEverybody(t *testing.T) {
 	if socket := os.Getenv(ofNobody); socket != "" {
 		s, _ := newSuite(t)
 		s.settings.criSocket, s.settings.searchPath = socket, os.Getenv("PATH")
-		got := lookAt(t, s)
+		got := s.lookAtContainerd(t.Context(), time.Now()) // with all the time that the file needs to say its version
 		wantSeen(t, got, observe.Unknown, observe.ReasonPermissionDenied, "run as root")
 		if got.Value.Version == "" {
 			t.Errorf("got %+v, want the version of the file at least", got.Value)

@@ -3,7 +3,9 @@ package probe
 import (
 	"context"
 	"errors"
-	"runtime/debug"
+	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -137,13 +139,28 @@ func (r *runner[T]) start(ctx, life context.Context, round time.Time) {
 func (r *runner[T]) guarded(ctx context.Context, round time.Time) (o observe.Observation[T]) {
 	defer func() {
 		if p := recover(); p != nil {
-			o = observe.CannotTell[T](observe.ReasonPanic, "bug in the %s probe: %v\n%s", r.name, p, debug.Stack())
+			o = observe.CannotTell[T](observe.ReasonPanic, "bug in the %s probe: %v (at %s)", r.name, p, panicOrigin())
 		}
 	}()
 	if ctx.Err() != nil {
 		return observe.CannotTell[T](observe.ReasonTimeout, "%s: no time was left to look", r.name)
 	}
 	return r.look(ctx, round)
+}
+
+// panicOrigin returns the place at which the panic that is being recovered began.
+func panicOrigin() string {
+	callers := make([]uintptr, 16)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)]) // behind Callers, this function and the deferred one
+	for {
+		frame, more := frames.Next()
+		if !strings.HasPrefix(frame.Function, "runtime.") {
+			return fmt.Sprintf("%s, line %d", frame.Function, frame.Line)
+		}
+		if !more {
+			return "unknown"
+		}
+	}
 }
 
 // wait waits for a look, or returns the last observation if f is nil.

@@ -89,6 +89,35 @@ func TestRunnerShowsTheLastGoodValueHoweverItCannotBeTold(t *testing.T) {
 	})
 }
 
+func TestRunnerLatest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(func(_ context.Context, n int) textAnswer {
+			if n > 1 {
+				return observe.CannotTell[string]("Broken", "could not tell")
+			}
+			return lookSees("value")
+		})
+		if o := s.latest(); o != (textAnswer{}) {
+			t.Errorf("before any look: got %+v, want the zero observation", o)
+		}
+		s.ask(t.Context())
+		seen := time.Now()
+		passTime(2 * time.Minute)
+		if o := s.latest(); o.Value != "value" || !o.At.Equal(seen) {
+			t.Errorf("later: got %+v, want what was seen at %v", o, seen)
+		}
+		s.ask(t.Context())
+		if o := s.latest(); o.Reason != "Broken" || o.Good == nil || *o.Good != "value" {
+			t.Errorf("after a look that could not tell: got %+v, want that, with the last value", o)
+		}
+		passTime(time.Minute)
+		if o := s.latest(); o.Reason != "Broken" || o.Good != nil {
+			t.Errorf("after three minutes: got %+v, want no last value", o)
+		}
+		s.wantLooks(t, "altogether", 2)
+	})
+}
+
 func TestRunnerCadence(t *testing.T) {
 	failing := lookFails("Broken")
 	for _, tc := range []struct {

@@ -118,6 +118,9 @@ func TestRunnerGivesALookItsDeadline(t *testing.T) {
 					if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 						t.Errorf("got %v because of %v, want the deadline", ctx.Err(), context.Cause(ctx))
 					}
+					if cause, ok := context.Cause(ctx).(interface{ Timeout() bool }); !ok || !cause.Timeout() {
+						t.Errorf("got %#v as the cause, want one that says that it is a time-out", context.Cause(ctx))
+					}
 					return observe.CannotTell[string]("LookEnded", "%v", context.Cause(ctx))
 				})
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})

@@ -37,7 +37,7 @@ type Suite struct {
 	healthz  *http.Client
 	versions versionCache
 	watcher  atomic.Pointer[cluster.Watcher] // nil: the API server is asked at each look
-	started  *started // written and read by the look at units alone
+	started  *started                        // written and read by the look at units alone
 	parsed   fileCache[kubeletConfig]
 
 	units         runner[units]

@@ -57,7 +57,11 @@ func (s *Suite) asStarted(u units) *started {
 // arguments and environment: the unit counts as active, and its signal may have woken us, before its program begins.
 func runsItsProgram(pid int) bool {
 	_, name, err := host.Executable(pid)
-	return err == nil && !strings.HasPrefix(filepath.Base(name), "systemd")
+	if err != nil || strings.HasPrefix(filepath.Base(name), "systemd") {
+		return false
+	}
+	line, err := host.CommandLine(pid)
+	return err == nil && len(line) > 0 // it is empty for a moment in between
 }
 
 // kubeletArgs returns the kubelet's arguments; see the function of that name.

@@ -60,7 +60,7 @@ var states = []state{
 		back:   dropInGone,
 	},
 	{
-		name: "kubelet start-limit-hit", headline: "systemd has given up restarting it",
+		name: "kubelet start-limit-hit", headline: "systemd no longer restarts it",
 		dropIn: startLimit + "ExecStart=/bin/false\n",
 		into:   "systemctl restart --no-block kubelet; " + until("kubelet", "ActiveState", "failed"),
 		back:   dropInGone,

@@ -22,6 +22,14 @@ PLATFORMS := linux/amd64 linux/arm64
 run: build ## build, look at this host and show its status
 	@hack/run $(BIN)/aks-flex-node
 
+.PHONY: lab
+lab: ## bring a real cluster with two nodes up on this machine, and leave it up (as root)
+	@go run ./test/lab/cmd/lab up
+
+.PHONY: lab-down
+lab-down: ## stop and remove the cluster of make lab
+	@go run ./test/lab/cmd/lab down
+
 .PHONY: build
 build: ## build bin/aks-flex-node
 	@mkdir -p $(BIN)
@@ -48,8 +56,7 @@ test: ## install what tests need, then run all but the end-to-end tests, with th
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests on real hosts and a real cluster made here (as root)
-	@if [ -d test/e2e ]; then $(gotest) -tags e2e -timeout 18m ./test/e2e/...; \
-	else echo 'make e2e: there are no end-to-end tests yet'; fi
+	@$(gotest) -tags e2e -timeout 18m ./test/e2e/... ./test/lab/...
 
 .PHONY: check
 check: ## format, go vet, linters, rooms, API lock, tidy go.mod, known vulnerabilities

@@ -112,7 +112,7 @@ func (h *Host) launch() (_ *initProcess, err error) {
 	if h.link != nil {
 		address = h.link.Address.String()
 	}
-	argv := append([]string{"-eu", "-c", bootScript, "lab-boot", h.state.Dir, h.name, address}, h.binds...)
+	argv := append([]string{"-eu", "-c", bootScript, "lab-boot", h.state.Dir, h.hostname, address}, h.binds...)
 	cmd := exec.Command("/bin/sh", argv...) //nolint:noctx // lives until the host is switched off
 	cmd.Dir, cmd.Env = "/", hostEnv()
 	cmd.Stdout, cmd.Stderr = console, console

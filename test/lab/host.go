@@ -17,9 +17,11 @@ import (
 
 // HostOptions says what kind of host to start. Only Name must be set.
 type HostOptions struct {
-	// Name is the hostname: lower-case letters, digits and dashes, at most 40. Hosts of different processes, and even of
-	// one, may share a name.
+	// Name is by what messages call the host: lower-case letters, digits and dashes, at most 40. Hosts of different
+	// processes, and even of one, may share a name.
 	Name string
+	// Hostname is what the host calls itself, with capitals and dots if need be; empty means Name.
+	Hostname string
 	// Binds are folders of the machine, by absolute path, that the host sees at the same path and can write to. What lies
 	// on the machine's root file system is seen anyway; writes to that stay inside the host.
 	Binds []string
@@ -37,10 +39,11 @@ type Link struct {
 // Host is a machine with a disk: power cuts and reboots keep what was written to it. Its methods may be called from
 // several goroutines at once.
 type Host struct {
-	name  string
-	binds []string
-	link  *Link
-	state *state
+	name     string
+	hostname string
+	binds    []string
+	link     *Link
+	state    *state
 
 	power sync.Mutex // held while the host is switched on or off
 	mu    sync.Mutex // guards what follows
@@ -62,6 +65,16 @@ func StartHost(t testing.TB, opts HostOptions) *Host {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.stopAfter(t)
+	if units := h.failedUnits(t.Context()); units != "" {
+		t.Logf("host %s is up, but units failed:\n%s", h.name, units)
+	}
+	return h
+}
+
+// stopAfter stops the host when the test ends, and shows its log if the test has failed.
+func (h *Host) stopAfter(t testing.TB) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), shortly)
@@ -72,15 +85,17 @@ func StartHost(t testing.TB, opts HostOptions) *Host {
 			t.Errorf("stop: %v", err)
 		}
 	})
-	if units := h.failedUnits(t.Context()); units != "" {
-		t.Logf("host %s is up, but units failed:\n%s", h.name, units)
-	}
-	return h
 }
 
 func startHost(ctx context.Context, opts HostOptions) (*Host, error) {
 	if !validName(opts.Name) {
 		return nil, fmt.Errorf("start host: name %q must be 1 to 40 lower-case letters, digits and dashes", opts.Name)
+	}
+	if opts.Hostname == "" {
+		opts.Hostname = opts.Name
+	}
+	if !validName(strings.ToLower(strings.ReplaceAll(opts.Hostname, ".", "-"))) {
+		return nil, fmt.Errorf("start host %s: hostname %q must be 1 to 40 letters, digits, dashes and dots", opts.Name, opts.Hostname)
 	}
 	for _, b := range opts.Binds {
 		if info, err := os.Stat(b); err != nil || !info.IsDir() || !filepath.IsAbs(b) || filepath.Clean(b) != b {
@@ -95,20 +110,23 @@ func startHost(ctx context.Context, opts HostOptions) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start host %s: %w", opts.Name, err)
 	}
-	h := &Host{name: opts.Name, binds: opts.Binds, link: opts.Link, state: s}
+	h := &Host{name: opts.Name, hostname: opts.Hostname, binds: opts.Binds, link: opts.Link, state: s}
+	if err := s.makeDirs("root", "containerd", "kubelet", "disk/upper", "disk/work"); err != nil {
+		return nil, errors.Join(fmt.Errorf("start host %s: %w", opts.Name, err), h.stop(context.WithoutCancel(ctx)))
+	}
 	if err := h.Boot(ctx); err != nil {
 		return nil, errors.Join(err, h.stop(context.WithoutCancel(ctx)))
 	}
 	return h, nil
 }
 
-// validName keeps names to what is good as a hostname, and within a path and the options of an overlay mount.
+// validName keeps names to what is good as a hostname, in a path and in the options of an overlay mount.
 func validName(s string) bool {
 	return s == strings.Trim(s, "-") && len(s) >= 1 && len(s) <= 40 &&
 		!strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
 }
 
-// Name returns the hostname that the host was started with.
+// Name returns the name that the host was started with.
 func (h *Host) Name() string { return h.name }
 
 // PID returns the process id of the host's init as this process sees it; 0 while the host is off.

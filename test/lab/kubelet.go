@@ -52,7 +52,7 @@ authorization: {mode: AlwaysAllow}
 // program at this path of the machine is copied to KubeletPath. It belongs to no cluster and runs the pods whose manifests
 // are in /etc/kubernetes/manifests. InstallContainerd comes first.
 func (h *Host) InstallKubelet(ctx context.Context, program string) error {
-	if err := h.installKubelet(ctx, program, kubeletConfig+standaloneConfig); err != nil {
+	if err := h.installKubelet(ctx, program, kubeletConfig+standaloneConfig, "--hostname-override="+h.name); err != nil {
 		return fmt.Errorf("install kubelet: %w", err)
 	}
 	return h.WaitHealthz(ctx, KubeletHealthz, 3*shortly)
@@ -74,7 +74,7 @@ func (h *Host) installKubelet(ctx context.Context, program, config string, flags
 
 // kubeletUnit is the unit as packages ship it: systemd learns from the kubelet itself when it is up and that it lives.
 func (h *Host) kubeletUnit(flags []string) string {
-	flags = append([]string{"--config=" + kubeletConfigPath, "--hostname-override=" + h.name, "--v=2"}, flags...)
+	flags = append([]string{"--config=" + kubeletConfigPath, "--v=2"}, flags...)
 	if h.link != nil {
 		flags = append(flags, "--node-ip="+h.link.Address.Addr().String())
 	}

@@ -20,6 +20,8 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	case "hold":
 		os.Exit(holdHost())
+	case "hold cluster":
+		os.Exit(holdCluster())
 	case "inside":
 		name, err := os.Hostname()
 		fmt.Println(name, os.Getpid() != 1, err)
@@ -37,5 +39,19 @@ func holdHost() int {
 		return 1
 	}
 	fmt.Println(h.state.ID, h.PID())
+	select {}
+}
+
+// holdCluster starts a cluster, freezes its API server, says where it is, and stays until it is killed.
+func holdCluster() int {
+	c, err := NewCluster(context.Background(), ClusterOptions{})
+	if err == nil {
+		err = c.FreezeAPI()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(c.state.ID, os.Getpid())
 	select {}
 }

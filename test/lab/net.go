@@ -33,7 +33,7 @@ func NewSwitch(t testing.TB, address netip.Prefix) *Switch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.ns.Close() })
+	t.Cleanup(func() { _ = s.close() })
 	return s
 }
 
@@ -51,6 +51,8 @@ func newSwitch(ctx context.Context, address netip.Prefix) (*Switch, error) {
 	return s, nil
 }
 
+func (s *Switch) close() error { return s.ns.Close() }
+
 // Address returns the switch's own address: the hosts' gateway, and where they find what Command runs.
 func (s *Switch) Address() netip.Addr { return s.address.Addr() }
 
@@ -64,6 +66,18 @@ func (s *Switch) Command(ctx context.Context, argv ...string) *exec.Cmd {
 // Dial connects from the switch to an address, which must be numeric.
 func (s *Switch) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return dialIn(ctx, s.ns, network, address)
+}
+
+// Listen announces on an address of the switch, which must be numeric: hosts and what Command runs can connect to it.
+func (s *Switch) Listen(ctx context.Context, network, address string) (l net.Listener, err error) {
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	entered := inNetNS(s.ns, func() { l, err = (&net.ListenConfig{}).Listen(ctx, network, address) })
+	if entered != nil {
+		return nil, entered
+	}
+	return l, err
 }
 
 // ip runs lines of ip(8) in the switch's network.
@@ -96,7 +110,7 @@ func portName(pid int) string { return fmt.Sprintf("v%d", pid) }
 // CutLink pulls the host's cable: its interface loses its carrier, addresses and routes stay.
 func (h *Host) CutLink(ctx context.Context) error { return h.setLink(ctx, "down") }
 
-// MendLink plugs the host's cable in again. A boot does so too.
+// MendLink plugs the host's cable in again. A boot does so too. A node was Ready 0.5 to 16 s later.
 func (h *Host) MendLink(ctx context.Context) error { return h.setLink(ctx, "up") }
 
 func (h *Host) setLink(ctx context.Context, to string) error {
@@ -106,6 +120,19 @@ func (h *Host) setLink(ctx context.Context, to string) error {
 	}
 	if err := h.link.Switch.ip(ctx, fmt.Sprintf("link set %s %s", portName(p.pid), to)); err != nil {
 		return fmt.Errorf("set link of host %s %s: %w", h.name, to, err)
+	}
+	return nil
+}
+
+// setPort sets what the switch does with the packets of the host's port, a state of bridge(8).
+func (h *Host) setPort(ctx context.Context, to string) error {
+	p := h.running()
+	if p == nil || h.link == nil {
+		return fmt.Errorf("set port of host %s to %s: %w, or was started without Link", h.name, to, errOff)
+	}
+	out, err := h.link.Switch.Command(ctx, "bridge", "link", "set", "dev", portName(p.pid), "state", to).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("set port of host %s to %s: %w: %s", h.name, to, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -18,15 +18,18 @@ import (
 // that the test needs besides those of every host, for instance "containerd", "runc" and "ctr".
 func Require(t testing.TB, programs ...string) {
 	t.Helper()
-	list := missingPrograms(programs)
-	if os.Geteuid() != 0 {
-		list = append([]string{"run go test with sudo"}, list...)
-	} else {
-		list = append(list, missingAbilities()...)
-	}
-	if len(list) > 0 {
+	if list := Missing(programs...); len(list) > 0 {
 		t.Skip("needs root: " + strings.Join(list, "; "))
 	}
+}
+
+// Missing lists all that stands in the way of the lab on this machine, and how to get it. For programs see Require.
+func Missing(programs ...string) []string {
+	list := missingPrograms(programs)
+	if os.Geteuid() != 0 {
+		return append([]string{"run it as root, or with sudo"}, list...)
+	}
+	return append(list, missingAbilities()...)
 }
 
 // missingPrograms lists programs that hosts or the test need and are not there, and how to get them.
@@ -61,7 +64,7 @@ func debianPackage(program string) string {
 		return "util-linux"
 	case "umount":
 		return "mount"
-	case "ip":
+	case "ip", "bridge":
 		return "iproute2"
 	case "systemctl":
 		return "systemd"

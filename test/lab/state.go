@@ -33,7 +33,8 @@ func defaultPlace() (place, error) {
 
 func (p place) cgroup(id string) string { return filepath.Join(p.Cgroups, cgroupPrefix+id) }
 
-// state is what one host keeps outside: a folder with its disk, and a lock held as long as its owner lives.
+// state is what one host, or the control plane of a cluster, keeps outside: a folder with its disk, and a lock held as long
+// as its owner lives.
 type state struct {
 	place
 	ID  string // name of the folder, unique on this machine
@@ -85,18 +86,21 @@ func (s *state) fill() error {
 	if err := os.WriteFile(filepath.Join(s.Dir, "owner"), text, 0o600); err != nil {
 		return err
 	}
-	for _, d := range []string{"disk", "root", "containerd", "kubelet"} {
-		if err := os.Mkdir(filepath.Join(s.Dir, d), 0o755); err != nil {
-			return err
-		}
-	}
-	// The upper layer cannot lie on the file system that / is on: it would be part of its own lower layer.
+	// The upper layer of a host cannot lie on the file system that / is on: it would be part of its own lower layer.
 	disk := filepath.Join(s.Dir, "disk")
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		return err
+	}
 	if err := unix.Mount("lab", disk, "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("mount %s: %w", disk, err)
 	}
-	for _, d := range []string{"upper", "work"} {
-		if err := os.Mkdir(filepath.Join(disk, d), 0o755); err != nil {
+	return nil
+}
+
+// makeDirs makes folders in the folder, parents first.
+func (s *state) makeDirs(names ...string) error {
+	for _, d := range names {
+		if err := os.Mkdir(filepath.Join(s.Dir, d), 0o755); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// tool is a program that the nested module test/tools/k8s builds.
+// tool is a program that the nested module test/tools/k8s builds, and those of other versions beside it.
 type tool struct {
 	name    string
 	pkg     string
@@ -32,32 +32,45 @@ func kubernetesTools() []tool {
 		{"kube-apiserver", cmd + "kube-apiserver", []string{"--version"}, true},
 		{"kube-controller-manager", cmd + "kube-controller-manager", []string{"--version"}, true},
 		{"kube-scheduler", cmd + "kube-scheduler", []string{"--version"}, true},
-		{"kubeadm", cmd + "kubeadm", []string{"version", "-o", "short"}, true},
 		{"kubectl", cmd + "kubectl", []string{"version", "--client"}, true},
 		{"kubelet", cmd + "kubelet", []string{"--version"}, true},
 	}
 }
 
 // KubernetesTools builds real Kubernetes programs, or finds them built before, and returns their folder. names are of
-// etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubeadm, kubectl and kubelet; without names it is all of
-// them. The first build of all takes about six minutes on two cores and needs the Go module proxy, that of a kubelet alone
+// etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and kubelet; without names it is all of them. The first build of all takes about six minutes on two cores and needs the Go module proxy, that of a kubelet alone
 // about three. The folder is in the user's cache, outside the repository, and is keyed by all that goes into the programs.
 // Several processes may call this at once: one builds, the others wait for it.
 func KubernetesTools(ctx context.Context, names ...string) (string, error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return "", fmt.Errorf("kubernetes tools: %w", err)
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("kubernetes tools: %w", err)
-	}
-	b := toolBuild{module: filepath.Join(root, "test", "tools", "k8s"), base: filepath.Join(cache, "aks-flex-node", "kubernetes")}
-	dir, err := b.ensure(ctx, names)
+	dir, err := buildTools(ctx, "k8s", names)
 	if err != nil {
 		return "", fmt.Errorf("kubernetes tools: %w", err)
 	}
 	return dir, nil
+}
+
+// KubeletVersion is KubernetesTools for the kubelet of another minor version and returns the program's path. There must be
+// a nested module for it: for "1.36" it is test/tools/k8s-1.36.
+func KubeletVersion(ctx context.Context, minor string) (string, error) {
+	dir, err := buildTools(ctx, "k8s-"+minor, []string{"kubelet"})
+	if err != nil {
+		return "", fmt.Errorf("kubelet %s: %w", minor, err)
+	}
+	return filepath.Join(dir, "kubelet"), nil
+}
+
+// buildTools makes programs from a nested module and returns their folder.
+func buildTools(ctx context.Context, module string, names []string) (string, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	b := toolBuild{module: filepath.Join(root, "test", "tools", module), base: filepath.Join(cache, "aks-flex-node", "kubernetes")}
+	return b.ensure(ctx, names)
 }
 
 // toolBuild is one Kubernetes version to be built.

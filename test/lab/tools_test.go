@@ -10,8 +10,8 @@ import (
 )
 
 func TestToolsAreFoundByName(t *testing.T) {
-	if got, err := wantedTools(nil); err != nil || len(got) != 7 {
-		t.Errorf("no names: got %d tools and error %v, want all 7", len(got), err)
+	if got, err := wantedTools(nil); err != nil || len(got) != 6 {
+		t.Errorf("no names: got %d tools and error %v, want all 6", len(got), err)
 	}
 	if got, err := wantedTools([]string{"kubelet"}); err != nil || len(got) != 1 || got[0].name != "kubelet" {
 		t.Errorf("kubelet: got %+v and error %v", got, err)

@@ -27,6 +27,7 @@ const module = "github.com/aks-flex-node/agent"
 var order = []string{
 	"internal/version", // a fact about the binary, for every room
 	"pkg/config",
+	"internal/token", // for internal/cli; brings the Azure SDK with it
 	"internal/observe",
 	"internal/host",
 	"internal/cluster",

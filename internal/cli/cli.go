@@ -84,7 +84,7 @@ Begin with:
 	root.SetErr(stderr)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.PersistentFlags().StringVar(&c.configPath, "config", DefaultConfigPath, "configuration `file`; without one, defaults are used")
-	root.AddCommand(newStatus(c), newNeedsBootstrap(c), newConfig(c), newVersion(c))
+	root.AddCommand(newStatus(c), newNeedsBootstrap(c), newConfig(c), newToken(c), newVersion(c))
 	for _, cmd := range root.Commands() {
 		cmd.DisableFlagsInUseLine = true
 	}

@@ -20,7 +20,7 @@ import (
 // testdata/api.txt is what they rely on. It is the published contract and two
 // additions of ours, Update and FromObservations. Changing a line of it breaks
 // those programs; so does removing one.
-func TestTheExportedAPIIsTheContract(t *testing.T) {
+func TestAPILock(t *testing.T) {
 	got := exportedAPI(t)
 	if *updateGolden {
 		must(t, os.WriteFile(filepath.Join("testdata", "api.txt"), []byte(got), 0o600))

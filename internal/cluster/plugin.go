@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// pluginDeadline is how long a credential plugin may take, whatever the request that waits for it may.
-	pluginDeadline = 10 * time.Second
+	// pluginDeadline is how long a credential plugin may take, whatever the request that waits for it may. Over a dead link the Azure
+	// SDK tries for some ten seconds before it says why it failed.
+	pluginDeadline = 30 * time.Second
 	// expiryMargin is how long before its end a token is no longer used: the request must still arrive with it.
 	expiryMargin = 30 * time.Second
 )

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +87,11 @@ func (s *Suite) nodeSource(facts units) cluster.Source {
 	}
 }
 
+// identityVariables say where a managed identity is to be had, and whom to trust there.
+//
+//nolint:gochecknoglobals // a list that nobody changes
+var identityVariables = []string{"IDENTITY_ENDPOINT", "IDENTITY_HEADER", "IMDS_ENDPOINT", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+
 // azureEnvironment returns the kubelet's settings for its credential plugin: kubelogin reads AAD_* and AZURE_* variables, which may be
 // in the unit's environment instead of the kubeconfig.
 func azureEnvironment(pid int) []string {
@@ -98,7 +104,8 @@ func azureEnvironment(pid int) []string {
 	}
 	var azure []string
 	for _, e := range env {
-		if strings.HasPrefix(e, "AAD_") || strings.HasPrefix(e, "AZURE_") {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "AAD_") || strings.HasPrefix(name, "AZURE_") || slices.Contains(identityVariables, name) {
 			azure = append(azure, e)
 		}
 	}

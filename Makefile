@@ -44,6 +44,8 @@ build-linux-%:
 
 ##@ To hold it to its word
 
+# Tests on hosts mostly wait, so that many can run at once on few cores: hence -parallel.
+#
 # Runs hack/gotest with what follows, after installing what tests need; what can't be had is told at the end.
 define gotest
 left_out=$$(mktemp) && trap 'rm -f "$$left_out"' EXIT && \
@@ -52,11 +54,12 @@ endef
 
 .PHONY: test
 test: ## install what tests need, then run all but the end-to-end tests, with the race detector
-	@$(gotest) -tags lab -timeout 20m ./...
+	@$(gotest) -tags lab -timeout 20m -parallel 8 ./...
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests on real hosts and a real cluster made here (as root)
-	@$(gotest) -tags e2e -timeout 18m ./test/e2e/... ./test/lab/...
+	@go run ./test/lab/cmd/lab tools
+	@$(gotest) -tags e2e -timeout 20m -parallel 4 ./test/e2e/... ./test/lab/...
 
 .PHONY: check
 check: ## format, go vet, linters, rooms, API lock, tidy go.mod, known vulnerabilities
@@ -67,8 +70,8 @@ fuzz: ## run every fuzz target for FUZZTIME=120s; FUZZ=REGEXP chooses
 	@hack/fuzz '$(or $(FUZZ),.)'
 
 .PHONY: bench
-bench: ## run the benchmarks; BENCH=REGEXP chooses, COUNT=N repeats
-	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -count $(or $(COUNT),1) ./...
+bench: ## measure a look on a real host beside the straightforward way, as in docs/benchmarks.md (as root)
+	@go test -tags bench -count 1 -v ./test/bench
 
 .PHONY: ci
 ci: ## what runs on every change: check, test, e2e

@@ -112,6 +112,7 @@ var faults = []fault{
 // TestALostLinkIsNeverHeldAgainstTheNode looks five times a second through each fault and until all is well again. The cluster's own
 // patience is set so long that it never thinks ill of the node; so must not we.
 func TestALostLinkIsNeverHeldAgainstTheNode(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{NodeGrace: 10 * time.Minute})
 	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
 	w := startWatcher(t, h)
@@ -236,6 +237,7 @@ func wait(d time.Duration) { <-time.After(d) }
 
 // TestAnIdleWatcherAsksForLittle counts what a watcher asks while nothing happens.
 func TestAnIdleWatcherAsksForLittle(t *testing.T) {
+	t.Parallel()
 	const minutes = 4
 	c := cluster(t, lab.ClusterOptions{})
 	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})

@@ -54,6 +54,7 @@ var clusterStates = []clusterState{
 
 // TestStatusShowsWhatTheClusterSays goes through the states of a node; in each, a look and a watch must say what the API server says.
 func TestStatusShowsWhatTheClusterSays(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{})
 	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
 	w := startWatcher(t, h)
@@ -118,6 +119,7 @@ func readyCondition(n *corev1.Node) corev1.NodeCondition {
 
 // TestTheRightNodeIsFound joins nodes whose names and kubeconfigs are where nodes in the field have them.
 func TestTheRightNodeIsFound(t *testing.T) {
+	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{})
 	agent := program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node")
 	older, err := lab.KubeletVersion(t.Context(), "1.36")

@@ -50,6 +50,7 @@ var hangs = []hang{
 // TestNothingThatHangsMakesALookHang looks ten times in a row at hosts on which things hang. That a look ends in time is asserted with room
 // for a busy machine: its deadlines are the agent's own, so what is logged beside them tells more.
 func TestNothingThatHangsMakesALookHang(t *testing.T) {
+	t.Parallel()
 	lab.Require(t, "containerd", "runc", "ctr")
 	azcmagent := filepath.Join(t.TempDir(), "azcmagent")
 	lab.Must(t, standin.Build(t.Context(), azcmagent))

@@ -32,6 +32,7 @@ func writeForEver(path string) int {
 
 // TestAThousandKillsLeaveAWholeSnapshot kills writers at moments spread over their whole cycle.
 func TestAThousandKillsLeaveAWholeSnapshot(t *testing.T) {
+	t.Parallel()
 	const kills, writers = 1000, 4
 	folder := filepath.Join(t.TempDir(), "run")
 	path := filepath.Join(folder, "status.json")

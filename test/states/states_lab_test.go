@@ -116,6 +116,7 @@ var states = []state{
 }
 
 func TestInEveryStateTheSnapshotSaysWhatTheHostsOwnToolsSay(t *testing.T) {
+	t.Parallel()
 	h := node(t, "states")
 	installOthers(t, h)
 	warm := startCollector(t, h, 0) // lives through all of it: its connections and caches must never tell of the past

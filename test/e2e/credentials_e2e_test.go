@@ -78,7 +78,7 @@ func TestAPluginThatMisbehavesIsNeverHeldAgainstTheNode(t *testing.T) {
 			lab.Must(t, h.WriteFile(t.Context(), "/root/plugin-mode", []byte(mode), 0o644))
 			snapshot, table := oneShot(t, h)
 			found := false
-			for _, w := range strings.SplitSeq(want, "|") {
+			for w := range strings.SplitSeq(want, "|") {
 				found = found || strings.Contains(table, w)
 			}
 			if !found || (snapshot.KubeletReady == observe.Ready) != (mode == "well") || snapshot.KubeletReady == observe.NotReady {

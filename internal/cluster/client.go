@@ -194,7 +194,7 @@ func newTransport(tlsConfig *tls.Config, cfg *rest.Config, d *dialer) *http.Tran
 		IdleConnTimeout:       90 * time.Second,
 		MaxIdleConnsPerHost:   1,
 		ForceAttemptHTTP2:     true,
-		// A link that died says nothing: a ping finds out. docs/benchmarks.md has the measurement behind these.
+		// A link that died says nothing: a ping finds out. docs/benchmarks.md says how soon.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
 	if cfg.Proxy != nil {

@@ -183,6 +183,27 @@ func TestALowLevelRuntimeIsFoundWhereItIsUsed(t *testing.T) {
 	}
 }
 
+// A restart of containerd must not look like another runtime.
+func TestALowLevelRuntimeStaysTheSameWhileContainerdIsDown(t *testing.T) {
+	s, dir := newSuite(t)
+	putScript(t, filepath.Join(dir, "bin/runc"), "echo runc version 1.1.12")
+	putScript(t, filepath.Join(dir, "bin/crun"), "echo crun version 1.14.4")
+	config := runtimeConfig("runc", "io.containerd.runc.v2", `{"BinaryName":"crun"}`)
+	stop := serveCRI(t, s.settings.criSocket, &fakeRuntime{version: "v1.7.20", ready: true, config: config})
+	wantSeen(t, s.lookAtRunc(t.Context(), time.Now()), observe.Healthy, "VersionKnown", "crun 1.14.4")
+	stop()
+	wantSeen(t, s.lookAtRunc(t.Context(), time.Now()), observe.Healthy, "VersionKnown", "crun 1.14.4")
+	if err := os.Remove(s.settings.criSocket); err != nil {
+		t.Fatal(err)
+	}
+	wantSeen(t, s.lookAtRunc(t.Context(), time.Now()), observe.Healthy, "VersionKnown", "crun 1.14.4")
+
+	serveCRI(t, s.settings.criSocket, &fakeRuntime{version: "v1.7.20", ready: true, config: runtimeConfig("kata", "io.containerd.kata.v2", "{}")})
+	wantSeen(t, s.lookAtRunc(t.Context(), time.Now()), observe.Healthy, "VersionKnown", "runc 1.1.12") // it says what it uses, and that isn't crun
+	s.settings.criSocket += ".other"
+	wantSeen(t, s.lookAtRunc(t.Context(), time.Now()), observe.Healthy, "VersionKnown", "runc 1.1.12")
+}
+
 // containerd that hangs must not make the look at runc wait for it: that has its own way to an answer.
 func TestALowLevelRuntimeIsFoundWhileContainerdHangs(t *testing.T) {
 	s, dir := newSuite(t)

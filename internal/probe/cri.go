@@ -27,6 +27,8 @@ const maxCRIMessage = 4 << 20
 type criClient struct {
 	mu      sync.Mutex
 	current *criConnection
+	told    runtimeProgram // the last answer to that question
+	toldOn  string         // on this socket; empty for none
 }
 
 type criConnection struct {
@@ -190,7 +192,7 @@ func tryConnect(ctx context.Context, socket string) error {
 	return conn.Close()
 }
 
-// runtimeProgram asks which low-level runtime the daemon uses by default.
+// runtimeProgram asks which low-level runtime the daemon uses by default. While the daemon doesn't answer, it is what it said last.
 func (c *criClient) runtimeProgram(ctx context.Context, socket string) (p runtimeProgram, err error) {
 	err = c.do(ctx, socket, func(k *criConnection) error {
 		k.mu.Lock()
@@ -212,6 +214,14 @@ func (c *criClient) runtimeProgram(ctx context.Context, socket string) (p runtim
 		k.runtime = &p
 		return nil
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.told, c.toldOn = p, socket
+	case !errors.Is(err, errNoRuntimeConfig) && c.toldOn == socket:
+		return c.told, nil
+	}
 	return p, err
 }
 

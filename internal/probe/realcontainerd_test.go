@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/aks-flex-node/agent/internal/observe"
@@ -76,7 +78,7 @@ state = "%[1]s/state"
 	return c
 }
 
-// start runs it and returns when it listens.
+// start runs it and returns when it answers.
 func (c *realContainerd) start() *realContainerd {
 	c.t.Helper()
 	log, err := os.Create(filepath.Join(c.dir, "log"))
@@ -92,6 +94,12 @@ func (c *realContainerd) start() *realContainerd {
 	eventually(c.t, "containerd has booted", func() bool {
 		b, _ := os.ReadFile(log.Name())
 		return strings.Contains(string(b), "containerd successfully booted")
+	})
+	var client criClient
+	defer client.close()
+	eventually(c.t, "its CRI plugin has booted too", func() bool {
+		_, err := client.ask(c.t.Context(), c.socket)
+		return status.Code(err) != codes.Unavailable
 	})
 	return c
 }

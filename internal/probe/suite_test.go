@@ -173,6 +173,19 @@ func TestALookAtANodeOnWhichEverythingHangs(t *testing.T) {
 	settle(t, "after Close", before)
 }
 
+func TestNoConnectionIsLeftOfASuiteThatWasClosed(t *testing.T) {
+	s, _ := newNode(t, "connected", nil) // whose servers would keep theirs
+	before := heldNow(t)
+	for range 2 {
+		s.Look(t.Context())
+	}
+	if kept := heldNow(t); kept.files <= before.files {
+		t.Errorf("got %+v held after two looks, and %+v before: want connections to be kept", kept, before)
+	}
+	s.Close()
+	settle(t, "after Close", before)
+}
+
 func TestASuiteIsClosedWhileItsLooksHang(t *testing.T) {
 	s, arcPath := newNode(t, "hangs stubbornly", mute)
 	before := heldNow(t)

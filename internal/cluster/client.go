@@ -157,6 +157,7 @@ func newConnection(source Source) (*connection, error) {
 	var plugin *pluginToken
 	if creds.plugin != nil {
 		plugin = newPluginToken(creds, source.PluginEnv)
+		plugin.remember(creds)
 		tlsConfig.GetClientCertificate = plugin.clientCertificate
 	}
 	if conn.rest, err = newREST(cfg, conn.scheme, newTransport(tlsConfig, cfg, &conn.dialer), plugin); err != nil {

@@ -145,6 +145,18 @@ func (p *pluginToken) path() (string, error) {
 	return path, host.CheckProgram(path, id)
 }
 
+// remember notes which program the plugin is, so that another in its place is asked for a token of its own. One that is missing is looked
+// for at each run.
+func (p *pluginToken) remember(c *credentials) {
+	path, err := p.path()
+	if err != nil {
+		return
+	}
+	if id, err := host.Identify(path); err == nil {
+		c.files[path] = id
+	}
+}
+
 // execInfo is the KUBERNETES_EXEC_INFO that plugins read, in the version that the kubeconfig asks for. v1 and v1beta1 have the same form.
 func (p *pluginToken) execInfo() (string, error) {
 	in := clientauthentication.ExecCredential{}

@@ -121,19 +121,24 @@ func (c *connection) leaseRenewed(ctx context.Context) (time.Time, error) {
 	return lease.Spec.RenewTime.Time, nil
 }
 
+// connect returns the connection for a source, a new one if anything has changed. Nothing is locked while files are read: what hangs there
+// must not keep Close waiting.
 func (c *Client) connect(source Source) (*connection, error) {
 	c.mu.Lock()
+	known := c.current
+	c.mu.Unlock()
+	if known != nil && known.source.equal(source) && known.credentials.stillCurrent() {
+		return known, nil
+	}
+	conn, err := newConnection(source)
+	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current != nil && c.current.source.equal(source) && c.current.credentials.stillCurrent() {
-		return c.current, nil
+	if c.current != known && c.current != nil && err == nil && c.current.source.equal(source) {
+		return c.current, nil // somebody else was faster
 	}
 	c.drop()
-	conn, err := newConnection(source)
-	if err != nil {
-		return nil, err
-	}
 	c.current = conn
-	return conn, nil
+	return conn, err
 }
 
 func newConnection(source Source) (*connection, error) {

@@ -69,10 +69,10 @@ func loadCredentials(path string) (*credentials, error) {
 	if err := clientcmd.ResolveLocalPaths(kubeconfig); err != nil {
 		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
 	}
-	c.config, err = clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if errors.Is(err, fs.ErrPermission) { // it opens the files that the kubeconfig names
-		return nil, fileError(err)
+	if err := c.inline(kubeconfig); err != nil {
+		return nil, err
 	}
+	c.config, err = clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
 		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
 	}
@@ -81,7 +81,7 @@ func loadCredentials(path string) (*credentials, error) {
 			path, c.config.AuthProvider.Name))
 	}
 	c.plugin, c.config.ExecProvider = c.config.ExecProvider, nil
-	if err := c.inline(path); err != nil {
+	if err := c.identify(path); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -132,19 +132,22 @@ func fileError(err error) error {
 	return reasoned(ReasonKubeconfigInvalid, err)
 }
 
-// inline reads certificates, keys and tokens that lie in files of their own, so that client-go has nothing left to watch.
-func (c *credentials) inline(kubeconfig string) error {
-	cfg := c.config
+// inline reads what the current context has in files of its own. client-go would open them itself, later and again, and hang with what
+// lies there.
+func (c *credentials) inline(k *clientcmdapi.Config) error {
+	current := k.Contexts[k.CurrentContext]
+	cluster, user := k.Clusters[current.Cluster], k.AuthInfos[current.AuthInfo]
 	for _, f := range []struct {
 		path *string
 		data *[]byte
 	}{
-		{&cfg.CAFile, &cfg.CAData}, {&cfg.CertFile, &cfg.CertData}, {&cfg.KeyFile, &cfg.KeyData},
+		{&cluster.CertificateAuthority, &cluster.CertificateAuthorityData},
+		{&user.ClientCertificate, &user.ClientCertificateData}, {&user.ClientKey, &user.ClientKeyData},
 	} {
 		if *f.path == "" {
 			continue
 		}
-		b, err := c.read(*f.path)
+		b, err := c.readNamed(*f.path)
 		if err != nil {
 			return err
 		}
@@ -153,19 +156,34 @@ func (c *credentials) inline(kubeconfig string) error {
 		}
 		*f.path = ""
 	}
-	if cfg.BearerTokenFile != "" {
-		b, err := c.read(cfg.BearerTokenFile)
+	if user.TokenFile != "" {
+		b, err := c.readNamed(user.TokenFile)
 		if err != nil {
 			return err
 		}
-		cfg.BearerToken, cfg.BearerTokenFile = strings.TrimSpace(string(b)), ""
+		user.Token, user.TokenFile = strings.TrimSpace(string(b)), ""
 	}
-	if len(cfg.CertData) > 0 {
-		if _, err := tls.X509KeyPair(cfg.CertData, cfg.KeyData); err != nil {
-			return reasoned(ReasonKubeconfigInvalid, fmt.Errorf("client certificate of kubeconfig %s: %w", kubeconfig, err))
-		}
-		c.nodeName = nodeNameOf(cfg.CertData)
+	return nil
+}
+
+// readNamed reads a file that the kubeconfig names. One that is missing makes the kubeconfig invalid, not missing.
+func (c *credentials) readNamed(path string) ([]byte, error) {
+	b, err := c.read(path)
+	if err != nil && ReasonOf(err) == ReasonKubeconfigMissing {
+		err = reasoned(ReasonKubeconfigInvalid, fmt.Errorf("a file that the kubeconfig names is missing: %w", err))
 	}
+	return b, err
+}
+
+// identify takes the node's name from a client certificate.
+func (c *credentials) identify(kubeconfig string) error {
+	if len(c.config.CertData) == 0 {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(c.config.CertData, c.config.KeyData); err != nil {
+		return reasoned(ReasonKubeconfigInvalid, fmt.Errorf("client certificate of kubeconfig %s: %w", kubeconfig, err))
+	}
+	c.nodeName = nodeNameOf(c.config.CertData)
 	return nil
 }
 

@@ -63,7 +63,7 @@ func TestKubeconfigsThatCanNotBeUsed(t *testing.T) {
 			c.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificate: "current.pem", ClientKey: "current.pem"}
 		}), ReasonKubeconfigInvalid, "current.pem"},
 		{"with an authority that is not there", text(func(c *clientcmdapi.Config) { c.Clusters["c"].CertificateAuthority = "ca.crt" }), ReasonKubeconfigInvalid, "ca.crt"},
-		{"with a token that is not there", text(func(c *clientcmdapi.Config) { c.AuthInfos["u"].TokenFile = "token" }), ReasonKubeconfigMissing, "token"},
+		{"with a token that is not there", text(func(c *clientcmdapi.Config) { c.AuthInfos["u"].TokenFile = "token" }), ReasonKubeconfigInvalid, "token"},
 		{"with a plugin of no version", text(func(c *clientcmdapi.Config) {
 			c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{Command: "x"}}
 		}), ReasonKubeconfigInvalid, ""},

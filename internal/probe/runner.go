@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/observe"
@@ -44,6 +45,8 @@ type runner[T any] struct {
 	every time.Duration
 	// look is the probe. It gets a context with the deadline and the time at which this round of looks began.
 	look func(ctx context.Context, round time.Time) observe.Observation[T]
+	// underWay counts the looks of all runners that share it; nil counts nothing.
+	underWay *atomic.Int32
 
 	mu     sync.Mutex
 	flight *flight[T]
@@ -117,7 +120,13 @@ func (r *runner[T]) start(ctx, life context.Context, round time.Time) {
 	lookCtx, cancel := context.WithTimeoutCause(life, allowed, deadlineError(allowed))
 	f := &flight[T]{life: life, round: round, began: now, ends: now.Add(allowed), cancel: cancel, done: make(chan struct{})}
 	r.flight = f
+	if r.underWay != nil {
+		r.underWay.Add(1)
+	}
 	go func() {
+		if r.underWay != nil {
+			defer r.underWay.Add(-1)
+		}
 		o := r.guarded(lookCtx, round)
 		cancel()
 		r.mu.Lock()

@@ -36,6 +36,7 @@ type Suite struct {
 	cri      criClient
 	healthz  *http.Client
 	versions versionCache
+	underWay atomic.Int32                    // looks
 	watcher  atomic.Pointer[cluster.Watcher] // nil: the API server is asked at each look
 	started  *started                        // written and read by the look at units alone
 	parsed   fileCache[kubeletConfig]
@@ -54,13 +55,13 @@ type Suite struct {
 func New(cfg *config.Config, agentVersion string) *Suite {
 	s := &Suite{settings: newSettings(cfg, agentVersion), healthz: newHealthzClient()}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.units = runner[units]{name: "systemd", deadline: defaultDeadline, look: s.lookAtUnits}
-	s.kubelet = runner[observe.Program]{name: "kubelet version", deadline: defaultDeadline, look: s.lookAtKubelet}
-	s.kubeletHealth = runner[observe.KubeletHealth]{name: "kubelet health", deadline: defaultDeadline, look: s.lookAtKubeletHealth}
-	s.containerd = runner[observe.Runtime]{name: "containerd", deadline: defaultDeadline, look: s.lookAtContainerd}
-	s.runc = runner[observe.Program]{name: "runc", deadline: defaultDeadline, look: s.lookAtRunc}
-	s.node = runner[observe.Node]{name: "node", deadline: defaultDeadline, look: s.lookAtNode}
-	s.arc = runner[observe.Arc]{name: "Arc", deadline: arcDeadline, every: arcEvery, look: s.lookAtArc}
+	s.units = runner[units]{name: "systemd", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtUnits}
+	s.kubelet = runner[observe.Program]{name: "kubelet version", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtKubelet}
+	s.kubeletHealth = runner[observe.KubeletHealth]{name: "kubelet health", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtKubeletHealth}
+	s.containerd = runner[observe.Runtime]{name: "containerd", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtContainerd}
+	s.runc = runner[observe.Program]{name: "runc", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtRunc}
+	s.node = runner[observe.Node]{name: "node", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtNode}
+	s.arc = runner[observe.Arc]{name: "Arc", underWay: &s.underWay, deadline: arcDeadline, every: arcEvery, look: s.lookAtArc}
 	return s
 }
 
@@ -89,9 +90,17 @@ func (s *Suite) Look(ctx context.Context) observe.Set {
 	return set
 }
 
-// Close ends looks under way and closes the connections. It does not wait for a look that hangs.
+// closeWait is how long Close waits for looks to end: killing a command takes a moment, and whoever closes may be about to exit.
+const closeWait = 300 * time.Millisecond
+
+// Close ends looks under way, with the commands that they run, and closes the connections. It does not wait for a look that hangs.
 func (s *Suite) Close() {
 	s.end()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); s.underWay.Load() > 0 && time.Since(began) < closeWait; {
+		<-tick.C
+	}
 	s.cri.close()
 	s.healthz.CloseIdleConnections()
 	s.cluster.Close()

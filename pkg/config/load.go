@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"syscall"
 )
 
 // maxFileSize is how large a config file may be; real ones have some kilobytes.
@@ -55,10 +56,14 @@ func readFile(path string) ([]byte, fs.FileMode, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if !info.Mode().IsRegular() { // opening a pipe could block for ever
+	if !info.Mode().IsRegular() {
 		return nil, 0, &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
 	}
-	file, err := os.Open(path) //nolint:gosec // reading the file it is given is what the function is for
+	if os.Geteuid() == 0 && info.Mode().Perm()&0o002 != 0 {
+		// What it says is done as root: it must not be everybody's to say.
+		return nil, 0, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("everybody may write it (mode %04o), so root does not believe it: chmod o-w %s", info.Mode().Perm(), path)}
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have become a pipe, which could block for ever
 	if err != nil {
 		return nil, 0, err
 	}

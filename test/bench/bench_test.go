@@ -102,7 +102,7 @@ func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
 func binarySize(t *testing.T) int64 {
 	path := filepath.Join(t.TempDir(), "aks-flex-node")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/aks-flex-node/agent/cmd/aks-flex-node")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/aks-flex-node/agent/cmd/aks-flex-node")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

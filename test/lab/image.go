@@ -25,7 +25,7 @@ func PauseImage(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("make pause image: %w", err)
 	}
 	program := filepath.Join(dir, "pause")
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", program, "./test/tools/pause")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", program, "./test/tools/pause")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make pause image: go build: %w: %s", err, bytes.TrimSpace(out))

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,7 +41,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	started := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	var status exitStatus
 	switch {
 	case err == nil:
@@ -49,15 +49,15 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &status):
 		return int(status)
 	case !started:
-		fmt.Fprintf(stderr, "aks-flex-node: %v\nSee 'aks-flex-node --help'.\n", firstLine(err)) // nowhere to say so
+		fmt.Fprintf(stderr, "aks-flex-node: %s\nSee '%s --help'.\n", clean(oneLine(err), long), cmd.CommandPath()) // nowhere to say so
 		return ExitUsage
 	}
-	fmt.Fprintf(stderr, "aks-flex-node: %v\n", err) // nowhere to say so
+	fmt.Fprintf(stderr, "aks-flex-node: %s\n", clean(err.Error(), longest)) // nowhere to say so
 	return ExitError
 }
 
-// firstLine drops the layout of a text of several lines, such as cobra's suggestions, and keeps its words.
-func firstLine(err error) string {
+// oneLine drops the layout of a text of several lines, such as cobra's suggestions, and keeps its words.
+func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
@@ -91,9 +91,26 @@ Begin with:
 	return root
 }
 
-// loadConfig returns the configuration, or nil where there is none. Its mistakes are told on standard error and do not stop a command
-// that only looks: who asks what is wrong with a node must get an answer also when the configuration is what is wrong.
-func (c *common) loadConfig(cmd *cobra.Command) (*config.Config, error) {
+// settings is what is known of the configuration, in one of three states: loaded, absent (both nil), or there but unreadable.
+type settings struct {
+	cfg        *config.Config // nil unless it was loaded
+	unreadable error          // why it could not be read: then nobody can tell what it asks for
+}
+
+// wanted says that somebody means this machine to be a node: it has a configuration, be it readable or not.
+func (s settings) wanted() bool { return s.cfg != nil || s.unreadable != nil }
+
+// nodeName is what this machine is called in the cluster as far as the configuration and the host tell: kubelets use lower case.
+func (s settings) nodeName() string {
+	if s.cfg != nil && s.cfg.Node.Name != "" {
+		return s.cfg.Node.Name
+	}
+	return strings.ToLower(hostName())
+}
+
+// loadConfig reads the configuration. Its mistakes are told on standard error and do not stop a command that only looks: who asks what is
+// wrong with a node must get an answer also when the configuration is what is wrong. Only a named file that is not there is an error.
+func (c *common) loadConfig(cmd *cobra.Command) (settings, error) {
 	named := cmd.Flags().Changed("config")
 	result, err := config.Load(c.configPath)
 	switch {
@@ -104,22 +121,23 @@ func (c *common) loadConfig(cmd *cobra.Command) (*config.Config, error) {
 		if err != nil {
 			c.note("The configuration has mistakes, list them with: aks-flex-node config check %s", c.configPath)
 		}
-		return result.Config, nil
-	case errors.Is(err, os.ErrNotExist) && !named:
-		return nil, nil
-	case named:
-		return nil, err
+		return settings{cfg: result.Config}, nil
+	case errors.Is(err, fs.ErrNotExist) && named:
+		return settings{}, err
+	case errors.Is(err, fs.ErrNotExist):
+		return settings{}, nil
 	}
-	c.note("The configuration was not used: %s", firstLine(err))
-	return nil, nil
+	c.note("The configuration was not used: %s", oneLine(err))
+	return settings{unreadable: err}, nil
 }
 
 // note tells something about getting the answer, apart from the answer.
 func (c *common) note(format string, args ...any) {
-	fmt.Fprintf(c.stderr, format+"\n", args...) // nowhere to say so
+	fmt.Fprintln(c.stderr, clean(fmt.Sprintf(format, args...), longest)) // nowhere to say so
 }
 
-// print writes to standard output. A reader that went away is no failure of the command.
+// print writes to standard output. A reader that went away ends the program by SIGPIPE,
+// as the runtime does for standard output; an error is something else, such as a full disk.
 func (c *common) print(text string) error {
 	_, err := io.WriteString(c.stdout, text)
 	return err

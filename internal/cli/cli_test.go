@@ -59,6 +59,9 @@ func TestWrongUsageExitsWithTwoAndSaysWhatWouldBeRight(t *testing.T) {
 		"wrong form":          {[]string{"status", "-o", "xml"}, "want one of table, wide, json, yaml"},
 		"argument too many":   {[]string{"version", "now"}, "unknown command"},
 		"config, two files":   {[]string{"config", "check", "a", "b"}, "accepts at most 1 arg"},
+		"help of the command": {[]string{"status", "--lvie"}, "See 'aks-flex-node status --help'."},
+		"help of the program": {[]string{"statsu"}, "See 'aks-flex-node --help'."},
+		"control characters":  {[]string{"status", "--\x1b[2J"}, `\x1b[2J`},
 		"unknown sub-command": {[]string{"config", "chekc"}, `unknown command "chekc"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,8 +93,11 @@ func TestConfigCheckListsEveryMistakeWithItsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := run(t, "config", "check", path)
-	if code != ExitError {
-		t.Errorf("got exit %d, want %d", code, ExitError)
+	if code != ExitError || stderr != "" {
+		t.Errorf("got exit %d and %q on stderr, want %d and nothing", code, stderr, ExitError)
+	}
+	if code, shown, findings := run(t, "config", "check", "--show", path); code != ExitError || shown != "" || findings != stdout {
+		t.Errorf("with --show: got exit %d, stdout %q and stderr %q; want the findings on stderr alone", code, shown, findings)
 	}
 	for _, want := range []string{
 		"warning: agent.logLevl", "agent.logLevel", "error: agent.logLevel", "error: node.maxPods", "error: azure.targetCluster.resourceId",
@@ -100,8 +106,8 @@ func TestConfigCheckListsEveryMistakeWithItsKey(t *testing.T) {
 			t.Errorf("got %q, want it to hold %q", stdout, want)
 		}
 	}
-	if !strings.Contains(stderr, "3 mistakes") {
-		t.Errorf("got %q, want the number of mistakes", stderr)
+	if !strings.HasSuffix(stdout, "3 mistakes\n") {
+		t.Errorf("got %q, want the number of mistakes at its end", stdout)
 	}
 }
 
@@ -118,8 +124,12 @@ func TestConfigCheckShowsNoSecret(t *testing.T) {
 	if code != 0 || !strings.Contains(stderr, "authentication: service principal") {
 		t.Errorf("got exit %d and %q", code, stderr)
 	}
-	if strings.Contains(stdout+stderr, secret) || !strings.Contains(stdout, `"logLevel": "debug"`) || !strings.Contains(stdout, "warning: ") {
-		t.Errorf("want no secret, the environment's log level, and a warning that others can read the file; got %q", stdout)
+	if strings.Contains(stdout+stderr, secret) || !strings.Contains(stdout, `"logLevel": "debug"`) || !strings.Contains(stderr, "warning: ") || !json.Valid([]byte(stdout)) {
+		t.Errorf("want no secret, JSON with the environment's log level, and a warning that others can read the file; got %q and %q", stdout, stderr)
+	}
+	code, stdout, stderr = run(t, "config", "check", path)
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "warning: ") || !strings.Contains(stdout, "is valid (authentication: service principal)") {
+		t.Errorf("without --show: got exit %d, %q and %q; want all on stdout", code, stdout, stderr)
 	}
 }
 

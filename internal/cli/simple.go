@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -45,34 +48,58 @@ func newNeedsBootstrap(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "needs-bootstrap",
 		Short: "Say whether the snapshot asks for this node to be set up anew",
-		Long: `needs-bootstrap judges the snapshot file alone, which the agent keeps fresh: yes when it is missing, broken or
-older than five minutes, when the kubelet doesn't run or a version isn't known, or when Arc is enabled and not connected.
-It looks at nothing else and changes nothing.
+		Long: `needs-bootstrap judges the snapshot file alone, which the program that collects status keeps: yes when it is missing,
+broken or older than five minutes, when the kubelet doesn't run or a version isn't known, or when Arc is enabled and not
+connected. It looks at nothing else and changes nothing. This release has no service that keeps the snapshot: programs
+that import pkg/status write it (see docs). Where none does, the answer is yes.
 
-Exit status: 0 no, 10 yes.`,
+Exit status: 0 no, 10 yes, 1 can't tell (the snapshot or the configuration can't be read), 2 wrong usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := c.loadConfig(cmd)
+			s, err := c.loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			logger := logrus.New()
-			logger.SetOutput(c.stdout)
-			logger.SetLevel(logrus.DebugLevel)
-			logger.SetFormatter(sentences{})
-			if status.NewCollector(cfg, logger, agentVersion()).NeedsBootstrap(cmd.Context()) {
-				return exitStatus(ExitUnhealthy)
-			}
-			return nil
+			path := status.GetStatusFilePath()
+			_, err = status.LoadStatusFromFile(path)
+			return c.answerBootstrap(path, err, s, func(logger *logrus.Logger) bool {
+				return status.NewCollector(s.cfg, logger, agentVersion()).NeedsBootstrap(cmd.Context())
+			})
 		},
 	}
+}
+
+// answerBootstrap gives the answer of needed, unless it would be a guess: loadErr is what came of reading the snapshot at path. A node set
+// up anew because the wrong user asked, or left alone because nobody could see that Arc is wanted, is worse than no answer.
+func (c *common) answerBootstrap(path string, loadErr error, s settings, needed func(*logrus.Logger) bool) error {
+	if errors.Is(loadErr, fs.ErrPermission) {
+		return fmt.Errorf("this user may not read the snapshot %s: run as root", path)
+	}
+	var reason bytes.Buffer // told only if it is the answer
+	logger := logrus.New()
+	logger.SetOutput(&reason)
+	logger.SetLevel(logrus.DebugLevel)
+	logger.SetFormatter(sentences{})
+	yes := needed(logger)
+	if !yes && s.unreadable != nil {
+		return fmt.Errorf("can't tell whether Arc is enabled: %s; run as root", oneLine(s.unreadable))
+	}
+	if err := c.print(reason.String()); err != nil {
+		return err
+	}
+	if yes {
+		return exitStatus(ExitUnhealthy)
+	}
+	return nil
 }
 
 // sentences prints the text of a log entry alone: for a command the log is the answer.
 type sentences struct{}
 
 // Format implements logrus.Formatter.
-func (sentences) Format(e *logrus.Entry) ([]byte, error) { return []byte(e.Message + "\n"), nil }
+func (sentences) Format(e *logrus.Entry) ([]byte, error) {
+	return []byte(clean(e.Message, longest) + "\n"), nil
+}
 
 func newConfig(c *common) *cobra.Command {
 	cmd := &cobra.Command{
@@ -92,6 +119,7 @@ func newConfigCheck(c *common) *cobra.Command {
 		Short: "Find every mistake in a configuration file",
 		Long: `check reads a configuration file the way the agent does, with the overrides of the environment, and lists all mistakes
 and warnings at once, each with the key it is about. Without FILE it checks the one that --config names.
+All this goes to standard output; with --show it goes to standard error, and standard output gets just the JSON.
 
 Exit status: 0 no mistakes (warnings are fine), 1 mistakes, or the file can't be read.`,
 		Args: cobra.MaximumNArgs(1),
@@ -103,42 +131,49 @@ Exit status: 0 no mistakes (warnings are fine), 1 mistakes, or the file can't be
 			return c.checkConfig(path, show)
 		},
 	}
-	cmd.Flags().BoolVar(&show, "show", false, "also print the effective configuration, secrets left out")
+	cmd.Flags().BoolVar(&show, "show", false, "print the effective configuration as JSON, secrets left out")
 	return cmd
 }
 
 func (c *common) checkConfig(path string, show bool) error {
-	result, err := config.Load(path)
-	if result != nil {
-		for _, w := range result.Warnings {
-			if err := c.print(fmt.Sprintf("warning: %s\n", w)); err != nil {
-				return err
-			}
-		}
+	findings := c.stdout
+	if show {
+		findings = c.stderr // standard output is for the program that reads the JSON
 	}
-	if mistakes, ok := errors.AsType[config.KeyErrors](err); ok {
-		for _, m := range mistakes {
-			if err := c.print(fmt.Sprintf("error: %s\n", m)); err != nil {
-				return err
-			}
-		}
-		c.note("%s: %s", path, count(len(mistakes), "mistake"))
+	result, err := config.Load(path)
+	mistakes, wrong := errors.AsType[config.KeyErrors](err)
+	if err != nil && !wrong {
+		return err
+	}
+	var text strings.Builder
+	say := func(format string, args ...any) {
+		text.WriteString(clean(fmt.Sprintf(format, args...), longest) + "\n")
+	}
+	for _, w := range result.Warnings {
+		say("warning: %s", w)
+	}
+	for _, m := range mistakes {
+		say("error: %s", m)
+	}
+	if wrong {
+		say("%s: %s", path, count(len(mistakes), "mistake"))
+	} else {
+		say("%s is valid (authentication: %s)", path, authentication(result.Config))
+	}
+	if _, err := io.WriteString(findings, text.String()); err != nil {
+		return err
+	}
+	if wrong {
 		return exitStatus(ExitError)
 	}
+	if !show {
+		return nil
+	}
+	effective, err := json.MarshalIndent(result.Config.Redacted(), "", "  ")
 	if err != nil {
 		return err
 	}
-	if show {
-		text, err := json.MarshalIndent(result.Config.Redacted(), "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := c.print(string(text) + "\n"); err != nil {
-			return err
-		}
-	}
-	c.note("%s is valid (authentication: %s)", path, authentication(result.Config))
-	return nil
+	return c.print(string(effective) + "\n")
 }
 
 func authentication(cfg *config.Config) string {

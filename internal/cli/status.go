@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/aks-flex-node/agent/internal/observe"
 	"github.com/aks-flex-node/agent/internal/probe"
-	"github.com/aks-flex-node/agent/pkg/config"
 	"github.com/aks-flex-node/agent/pkg/status"
 )
 
@@ -27,27 +27,24 @@ func newStatus(c *common) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what runs on this node and whether it is healthy",
-		Long: `status shows the snapshot that the agent keeps. With --live, or when there is no snapshot younger than five
-minutes that this user may read, it looks at the machine itself, and says so. It changes nothing.
+		Long: `status shows the snapshot file, which the program that collects status keeps. This release has no service that does:
+programs that import pkg/status write it (see docs). With --live, or when there is no snapshot younger than five minutes
+that this user may read, it looks at the machine itself, and says so. It changes nothing.
 
 The forms json and yaml print exactly the snapshot; wide prints everything known, with reasons.
 
 Exit status: 0 healthy, 10 unhealthy, 11 unknown or no node, 1 error, 2 wrong usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := c.loadConfig(cmd)
+			s, err := c.loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			r, err := takeReport(cmd.Context(), cfg, status.GetStatusFilePath(), live)
+			r, err := takeReport(cmd.Context(), s, status.GetStatusFilePath(), live)
 			if err != nil {
 				return err
 			}
-			text, err := r.render(output, width(c.stdout))
-			if err != nil {
-				return err
-			}
-			if err := printStyled(c.stdout, text); err != nil {
+			if err := c.printReport(r, output, live); err != nil {
 				return err
 			}
 			if code := r.view.exit(); code != ExitHealthy {
@@ -61,6 +58,22 @@ Exit status: 0 healthy, 10 unhealthy, 11 unknown or no node, 1 error, 2 wrong us
 	return cmd
 }
 
+// printReport prints r in one of its forms. Those for programs hold no word on where the snapshot is from, so standard error tells when
+// it is not from the file.
+func (c *common) printReport(r report, output string, live bool) error {
+	text, err := r.render(output, width(c.stdout))
+	if err != nil {
+		return err
+	}
+	if output != "json" && output != "yaml" {
+		return printStyled(c.stdout, text)
+	}
+	if r.set != nil && !live {
+		c.note("%s", r.view.source)
+	}
+	return c.print(text)
+}
+
 // report is what status has to tell: the snapshot, where it comes from, and what it means.
 type report struct {
 	snapshot *status.NodeStatus
@@ -70,24 +83,24 @@ type report struct {
 }
 
 // takeReport reads the snapshot, or looks at the machine.
-func takeReport(ctx context.Context, cfg *config.Config, path string, live bool) (report, error) {
+func takeReport(ctx context.Context, s settings, path string, live bool) (report, error) {
 	why := "as asked"
 	if !live {
 		now := time.Now()
 		snapshot, problem := readSnapshot(path, now)
 		if problem == "" {
-			return report{snapshot: snapshot, view: viewOfSnapshot(snapshot, cfg.IsARCEnabled(), now), now: now}, nil
+			return report{snapshot: snapshot, view: viewOfSnapshot(snapshot, s, now), now: now}, nil
 		}
 		why = problem
 	}
-	suite := probe.New(cfg, agentVersion())
+	suite := probe.New(s.cfg, agentVersion())
 	defer suite.Close()
 	set := suite.Look(ctx)
-	if err := ctx.Err(); err != nil {
-		return report{}, fmt.Errorf("looking at the node was interrupted: %w", err)
+	if ctx.Err() != nil {
+		return report{}, errors.New("interrupted") // whoever did it knows what the program was doing
 	}
 	now := time.Now()
-	v := viewOfSet(&set, cfg != nil, now)
+	v := viewOfSet(&set, s, now)
 	v.source = "Looked live just now (" + why + ")."
 	return report{snapshot: status.FromObservations(&set, agentVersion(), now), set: &set, view: v, now: now}, nil
 }
@@ -101,7 +114,7 @@ func readSnapshot(path string, now time.Time) (s *status.NodeStatus, problem str
 	case errors.Is(err, fs.ErrPermission):
 		return nil, "this user may not read the snapshot " + path + "; root may"
 	case err != nil:
-		return nil, "the snapshot can't be used: " + firstLine(err)
+		return nil, "the snapshot can't be used: " + oneLine(err)
 	case s.LastUpdated.IsZero():
 		return nil, "the snapshot at " + path + " has no time"
 	case now.Sub(s.LastUpdated) > fresh:
@@ -133,11 +146,15 @@ func (r report) wide(columns int) string {
 		if err != nil {
 			return err.Error() + "\n"
 		}
-		return "\n" + string(b)
+		lines := strings.Split(string(b), "\n")
+		for i := range lines {
+			lines[i] = clean(lines[i], long)
+		}
+		return "\n" + strings.Join(lines, "\n")
 	}
 	rows := [][]string{{"SUBJECT", "HEALTH", "REASON", "AGE", "MESSAGE"}}
 	for _, s := range r.set.Subjects() {
-		rows = append(rows, []string{s.Name, s.Health.String(), s.Reason, age(r.now.Sub(s.At)), s.Message})
+		rows = append(rows, []string{clean(s.Name, short), s.Health.String(), clean(s.Reason, short), age(r.now.Sub(s.At)), clean(s.Message, long)})
 	}
 	return "\n" + columnsOf(rows, columns)
 }

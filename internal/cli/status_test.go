@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,28 +74,53 @@ func noNode(s *observe.Set) {
 	}
 }
 
+// What can be known of the configuration.
+var (
+	wanted     = settings{cfg: &config.Config{}}
+	unreadable = settings{unreadable: fmt.Errorf("read config: %w", &fs.PathError{Op: "open", Path: "/etc/aks-flex-node/config.json", Err: fs.ErrPermission})}
+)
+
+func noKubeletUnit(s *observe.Set) {
+	noNode(s)
+	s.KubeletUnit = observe.JudgeUnit(observe.Unit{Name: "kubelet.service", LoadState: "not-found", ActiveState: "inactive"})
+}
+
+func systemdSilent(s *observe.Set) {
+	noNode(s)
+	s.KubeletUnit = observe.CannotTell[observe.Unit](observe.ReasonTimeout, "systemd has not answered for 5s")
+}
+
+func arcNotInstalled(s *observe.Set) {
+	s.Arc = observe.See(observe.Arc{}, observe.Unhealthy, observe.ReasonNotInstalled, "Azure Arc is enabled in the config, but azcmagent is not installed")
+}
+
 func TestATableTellsAtOnceWhatIsWrongAndWhatToLookAt(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*observe.Set)
-		wanted bool
+		s      settings
 		width  int
 		exit   int
 	}{
-		"healthy":            {func(*observe.Set) {}, true, 0, ExitHealthy},
-		"crash-loop":         {failedKubelet, true, 0, ExitUnhealthy},
-		"crash-loop-narrow":  {failedKubelet, true, 80, ExitUnhealthy},
-		"link-lost":          {linkLost, true, 0, ExitUnknown},
-		"containerd-hangs":   {containerdHangs, true, 0, ExitUnhealthy},
-		"restart-pending":    {restartPending, true, 0, ExitHealthy},
-		"no-node":            {noNode, false, 0, ExitUnknown},
-		"node-to-be":         {noNode, true, 0, ExitUnhealthy},
-		"crun-and-cordoned":  {crunAndCordoned, true, 0, ExitHealthy},
-		"stopped-by-someone": {stopped, true, 0, ExitUnhealthy},
+		"healthy":                   {func(*observe.Set) {}, wanted, 0, ExitHealthy},
+		"crash-loop":                {failedKubelet, wanted, 0, ExitUnhealthy},
+		"crash-loop-narrow":         {failedKubelet, wanted, 80, ExitUnhealthy},
+		"link-lost":                 {linkLost, wanted, 0, ExitUnknown},
+		"containerd-hangs":          {containerdHangs, wanted, 0, ExitUnhealthy},
+		"restart-pending":           {restartPending, wanted, 0, ExitHealthy},
+		"no-node":                   {noNode, settings{}, 0, ExitUnknown},
+		"no-kubelet-unit":           {noKubeletUnit, settings{}, 0, ExitUnknown},
+		"systemd-silent":            {systemdSilent, settings{}, 0, ExitUnknown},
+		"config-unreadable":         {func(*observe.Set) {}, unreadable, 0, ExitUnknown},
+		"config-unreadable-no-node": {noNode, unreadable, 0, ExitUnhealthy},
+		"arc-not-installed":         {arcNotInstalled, wanted, 0, ExitUnhealthy},
+		"node-to-be":                {noNode, wanted, 0, ExitUnhealthy},
+		"crun-and-cordoned":         {crunAndCordoned, wanted, 0, ExitHealthy},
+		"stopped-by-someone":        {stopped, wanted, 0, ExitUnhealthy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := healthySet()
 			c.change(set)
-			v := viewOfSet(set, c.wanted, now)
+			v := viewOfSet(set, c.s, now)
 			if v.node != "edge-7" {
 				v.node = "host" // not this machine's name
 			}
@@ -138,7 +165,7 @@ func healthySnapshot() *status.NodeStatus {
 
 func TestASnapshotIsShownWithItsAge(t *testing.T) {
 	s := healthySnapshot()
-	v := viewOfSnapshot(s, false, now.Add(12*time.Second))
+	v := viewOfSnapshot(s, settings{}, now.Add(12*time.Second))
 	v.node, v.rows[3].next = "edge-7", "kubectl describe node edge-7"
 	if v.exit() != ExitHealthy {
 		t.Errorf("got exit %d", v.exit())
@@ -146,8 +173,7 @@ func TestASnapshotIsShownWithItsAge(t *testing.T) {
 	golden(t, "testdata/snapshot.txt", plain(t, v.table(0)))
 
 	s.KubeletRunning, s.KubeletReady = false, "Unknown"
-	v = viewOfSnapshot(s, true, now.Add(12*time.Second))
-	v.node, v.rows[3].next = "edge-7", "kubectl describe node edge-7"
+	v = viewOfSnapshot(s, settings{cfg: &config.Config{Azure: config.AzureConfig{Arc: &config.ArcConfig{Enabled: true}}, Node: config.NodeConfig{Name: "edge-7"}}}, now.Add(12*time.Second))
 	if v.exit() != ExitUnhealthy {
 		t.Errorf("got exit %d", v.exit())
 	}
@@ -195,7 +221,7 @@ func TestTheSnapshotIsUsedOnlyWhileItIsFresh(t *testing.T) {
 
 func TestJSONAndYAMLAreExactlyTheSnapshot(t *testing.T) {
 	s := healthySnapshot()
-	r := report{snapshot: s, view: viewOfSnapshot(s, false, now), now: now}
+	r := report{snapshot: s, view: viewOfSnapshot(s, settings{}, now), now: now}
 	text, err := r.render("json", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +246,7 @@ func TestJSONAndYAMLAreExactlyTheSnapshot(t *testing.T) {
 }
 
 func TestALiveLookAtThisMachineAnswers(t *testing.T) {
-	r, err := takeReport(t.Context(), &config.Config{}, filepath.Join(t.TempDir(), "none"), false)
+	r, err := takeReport(t.Context(), wanted, filepath.Join(t.TempDir(), "none"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,8 +263,8 @@ func TestALiveLookAtThisMachineAnswers(t *testing.T) {
 func TestALookThatIsInterruptedIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := takeReport(ctx, nil, "", true); err == nil {
-		t.Error("want an error")
+	if _, err := takeReport(ctx, settings{}, "", true); err == nil || err.Error() != "interrupted" {
+		t.Errorf("got %v, want interrupted", err)
 	}
 }
 

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
 	"golang.org/x/sys/unix"
@@ -41,19 +44,69 @@ func printStyled(w io.Writer, text string) error {
 	return err
 }
 
+// Most characters that a value from elsewhere may take: what is longer is no version, or no sentence for a person.
+const (
+	short   = 80   // a cell for a name, a version, a state or a time
+	long    = 400  // a detail or an advice
+	longest = 4000 // a note or a finding, which may list many things
+)
+
+// clean makes a text of at most most characters that a terminal shows and doesn't obey. Versions and messages come from files and
+// programs that this one doesn't trust: they could colour, overwrite or reorder what stands beside them, or add rows of their own.
+func clean(s string, most int) string {
+	var out []rune
+	space := false // the last one was a newline or a tab
+	for i := 0; i < len(s) && len(out) <= most; {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		layout := r == '\n' || r == '\r' || r == '\t'
+		switch {
+		case layout && space:
+		case layout:
+			out = append(out, ' ')
+		case r == utf8.RuneError && size == 1:
+			out = append(out, []rune(fmt.Sprintf(`\x%02x`, s[i]))...)
+		case unicode.IsControl(r): // with U+0080 to U+009F, which some terminals obey as they do ESC
+			out = append(out, []rune(fmt.Sprintf(`\x%02x`, r))...)
+		case unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp):
+			out = append(out, []rune(fmt.Sprintf(`\u{%x}`, r))...)
+		default:
+			out = append(out, r)
+		}
+		space = layout
+		i += size
+	}
+	if len(out) > most {
+		out = append(out[:most-1], '…')
+	}
+	return string(out)
+}
+
+// clean returns the view with every text fit for a terminal.
+func (v view) clean() view {
+	rows := make([]row, len(v.rows))
+	for i, r := range v.rows {
+		r.component, r.state, r.version, r.since = clean(r.component, short), clean(r.state, short), clean(r.version, short), clean(r.since, short)
+		r.detail, r.next = clean(r.detail, long), clean(r.next, long)
+		rows[i] = r
+	}
+	v.node, v.source, v.doubt, v.rows = clean(v.node, short), clean(v.source, long), clean(v.doubt, long), rows
+	return v
+}
+
 // table prints the view: what is wrong, the components, what to look at next, and where all this is from.
 func (v view) table(columns int) string {
+	v = v.clean()
 	var b strings.Builder
 	b.WriteString(v.headline(columns) + "\n\n")
 	rows := [][]string{{"COMPONENT", "HEALTH", "STATE", "VERSION", "SINCE", "DETAIL"}}
 	for _, r := range v.rows {
-		if v.notANode && r.health != observe.Healthy {
+		if v.notANode != "" && r.health != observe.Healthy {
 			r.absent = true // on a machine that is no node, none of this is an alarm
 		}
 		rows = append(rows, []string{r.component, healthWord(r), dash(r.state), dash(r.version), dash(r.since), r.detail})
 	}
 	b.WriteString(columnsOf(rows, columns))
-	if next := v.next(); len(next) > 0 && !v.notANode {
+	if next := v.next(); len(next) > 0 && v.notANode == "" {
 		b.WriteString("\n" + strong.Render("Look next:") + "\n")
 		for _, n := range next {
 			b.WriteString("  " + n + "\n")
@@ -67,12 +120,14 @@ func (v view) headline(columns int) string {
 	var word lipgloss.Style
 	var text string
 	switch {
-	case v.notANode:
-		word, text = unsure, v.node+" is not a Kubernetes node: it has no kubelet unit, no kubelet program and no kubeconfig"
+	case v.notANode != "":
+		word, text = unsure, v.node+" is not a Kubernetes node: "+v.notANode
 	case v.health == observe.Healthy:
 		word, text = good, "Node "+v.node+" is healthy"
 	case v.health == observe.Unhealthy:
 		word, text = bad, "Node "+v.node+" is UNHEALTHY: "+v.worst(observe.Unhealthy).sentence()
+	case v.doubt != "":
+		word, text = unsure, v.node+" can't be judged: "+v.doubt
 	default:
 		word, text = unsure, "Node "+v.node+" can't be judged: "+v.worst(observe.Unknown).sentence()
 	}

@@ -9,11 +9,15 @@ import (
 	"github.com/aks-flex-node/agent/pkg/status"
 )
 
+// reasonNoSystemd is the reason of units on a machine that systemd doesn't run.
+const reasonNoSystemd = "NoSystemd"
+
 // view is a node's state as a person reads it: one headline, a row for each component, and what to look at next.
 type view struct {
 	node     string
 	health   observe.Health
-	notANode bool
+	notANode string // why this machine is no node; empty when it is one or that can't be told
+	doubt    string // why it can't be told whether this machine is a node; empty when it can
 	rows     []row
 	source   string
 }
@@ -33,7 +37,7 @@ type row struct {
 // exit is the exit status of the view.
 func (v view) exit() int {
 	switch {
-	case v.notANode:
+	case v.notANode != "":
 		return ExitUnknown
 	case v.health == observe.Healthy:
 		return ExitHealthy
@@ -68,16 +72,48 @@ func (v view) worst(h observe.Health) row {
 	return row{}
 }
 
-// viewOfSet makes the view of a live look. wanted says that there is a configuration: the machine is meant to be a node.
-func viewOfSet(set *observe.Set, wanted bool, now time.Time) view {
-	v := view{node: hostName(), rows: []row{containerdRow(set, now), runcRow(set), kubeletRow(set, now), nodeRow(set, now), arcRow(set, now)}}
+// viewOfSet makes the view of a live look.
+func viewOfSet(set *observe.Set, s settings, now time.Time) view {
+	v := view{node: s.nodeName(), rows: []row{containerdRow(set, now), runcRow(set), kubeletRow(set, now), nodeRow(set, now), arcRow(set, now)}}
 	if n := set.Node.Value.Name; n != "" {
 		v.node = n
 	}
+	s.judgeArc(&v.rows[len(v.rows)-1])
 	v.conclude()
-	v.notANode = !wanted && !set.KubeletUnit.Value.Exists() &&
-		set.Kubelet.Reason == observe.ReasonNotInstalled && set.Node.Reason == cluster.ReasonKubeconfigMissing
+	if !s.wanted() {
+		v.notANode, v.doubt = notANode(set)
+	}
+	if v.doubt != "" {
+		v.health = observe.Unknown // what a node lacks is no fault of a machine that may be none
+	}
 	return v
+}
+
+// notANode says why a machine that nobody wants to be a node is none, or else, where only the unit could make it one and systemd
+// doesn't say whether there is such a unit, why that can't be told. Both are empty for a machine with something of a node.
+func notANode(set *observe.Set) (why, doubt string) {
+	if set.Kubelet.Reason != observe.ReasonNotInstalled || set.Node.Reason != cluster.ReasonKubeconfigMissing {
+		return "", ""
+	}
+	switch {
+	case set.KubeletUnit.Reason == observe.ReasonUnitNotFound:
+		return "it has no kubelet unit, no kubelet program and no kubeconfig", ""
+	case set.KubeletUnit.Reason == reasonNoSystemd:
+		return "systemd does not run here, and there is no kubelet program and no kubeconfig", ""
+	case set.KubeletUnit.Health == observe.Unknown:
+		return "", "whether it has a kubelet unit is not known (" + set.KubeletUnit.Message + ")"
+	}
+	return "", ""
+}
+
+// judgeArc corrects the last word on Arc where the configuration could not be read. What is bad stays bad: that needs no configuration.
+func (s settings) judgeArc(r *row) {
+	if s.unreadable == nil || !r.absent && r.health == observe.Unhealthy {
+		return
+	}
+	r.absent, r.health, r.state, r.since = false, observe.Unknown, "ConfigUnreadable", ""
+	r.detail = "whether Arc is enabled can't be told: " + oneLine(s.unreadable)
+	r.next = "run as root; if that doesn't help: aks-flex-node config check"
 }
 
 func containerdRow(set *observe.Set, now time.Time) row {
@@ -93,9 +129,9 @@ func containerdRow(set *observe.Set, now time.Time) row {
 		}
 		r.detail = c.Message
 	case r.health == observe.Healthy || c.Reason == observe.ReasonNotInstalled:
-		r.health, r.state, r.detail = c.Health, c.Reason, c.Message
+		r.health, r.state, r.detail, r.since = c.Health, c.Reason, c.Message, "" // the unit's time is not that of this
 	case r.health == observe.Unknown && c.Health == observe.Unhealthy:
-		r.health, r.state, r.detail = c.Health, c.Reason, c.Message
+		r.health, r.state, r.detail, r.since = c.Health, c.Reason, c.Message, "" // the unit's time is not that of this
 	}
 	r.next = unitAdvice("containerd", set.ContainerdUnit, r)
 	return r
@@ -121,15 +157,15 @@ func kubeletRow(set *observe.Set, now time.Time) row {
 	r.version = set.Kubelet.Value.Version
 	switch {
 	case r.health == observe.Healthy && set.KubeletHealth.Health == observe.Unhealthy:
-		r.health, r.state, r.detail = observe.Unhealthy, set.KubeletHealth.Reason, set.KubeletHealth.Message
+		r.health, r.state, r.detail, r.since = observe.Unhealthy, set.KubeletHealth.Reason, set.KubeletHealth.Message, ""
 	case r.health == observe.Healthy && set.Kubelet.Health == observe.Unknown:
 		r.detail = "its version can't be told: " + set.Kubelet.Message
 	case r.health == observe.Healthy && set.Kubelet.Value.RestartPending:
 		r.detail = set.Kubelet.Message
 	case r.health == observe.Unknown && set.KubeletHealth.Health == observe.Healthy:
-		r.health, r.state, r.detail = observe.Healthy, "Answering", set.KubeletHealth.Message
+		r.health, r.state, r.detail, r.since = observe.Healthy, "Answering", set.KubeletHealth.Message, ""
 	case r.health != observe.Healthy && set.Kubelet.Reason == observe.ReasonNotInstalled && !set.KubeletUnit.Value.Exists():
-		r.state, r.detail = observe.ReasonNotInstalled, set.Kubelet.Message
+		r.state, r.detail, r.since = observe.ReasonNotInstalled, set.Kubelet.Message, ""
 	}
 	r.next = unitAdvice("kubelet", set.KubeletUnit, r)
 	return r
@@ -162,6 +198,12 @@ func nodeAdvice(o observe.Observation[observe.Node]) string {
 		return "has this node joined its cluster? The kubelet writes its kubeconfig when it does"
 	case cluster.ReasonKubeconfigUnreadable:
 		return "run as root: the kubelet's kubeconfig is for root only"
+	case cluster.ReasonKubeconfigInvalid, cluster.ReasonKubeconfigUnsafe:
+		return "look at the kubelet's kubeconfig; it must be whole, of root, and writable by root only"
+	case cluster.ReasonForbidden:
+		return "apply deploy/rbac.yaml for this node's identity"
+	case cluster.ReasonPluginFailed:
+		return "run the kubeconfig's credential plugin by hand as root"
 	case cluster.ReasonDNS, cluster.ReasonRefused, cluster.ReasonTimeout, cluster.ReasonTLS:
 		return "check the link: curl -k " + o.Value.Server + "/version"
 	}
@@ -177,7 +219,11 @@ func arcRow(set *observe.Set, now time.Time) row {
 	case !o.Value.LastHeartbeat.IsZero():
 		r.detail += "; last heartbeat " + age(now.Sub(o.Value.LastHeartbeat)) + " ago"
 	}
-	if o.Health != observe.Healthy && !r.absent {
+	switch {
+	case o.Health == observe.Healthy || r.absent:
+	case o.Reason == observe.ReasonNotInstalled:
+		r.next = "install azcmagent, or set azure.arc.enabled to false"
+	default:
 		r.next = "azcmagent show; azcmagent check"
 	}
 	return r
@@ -203,6 +249,8 @@ func unitAdvice(name string, o observe.Observation[observe.Unit], r row) string 
 	switch {
 	case r.state == observe.ReasonNotInstalled, o.Reason == observe.ReasonUnitNotFound:
 		return "install " + name + ", or set this node up anew"
+	case o.Reason == reasonNoSystemd:
+		return "" // no systemctl and no journal
 	case o.Reason == observe.ReasonUnitMasked:
 		return "systemctl unmask " + name + " (somebody masked it on purpose)"
 	case o.Reason == observe.ReasonUnitBroken:
@@ -214,23 +262,24 @@ func unitAdvice(name string, o observe.Observation[observe.Unit], r row) string 
 }
 
 // viewOfSnapshot makes the view of a snapshot that was read. It holds no reasons and no times of change.
-func viewOfSnapshot(s *status.NodeStatus, arcEnabled bool, now time.Time) view {
-	v := view{node: hostName(), source: fmt.Sprintf("From the agent's snapshot of %s ago. Reasons and times: aks-flex-node status --live", age(now.Sub(s.LastUpdated)))}
+func viewOfSnapshot(s *status.NodeStatus, known settings, now time.Time) view {
+	v := view{node: known.nodeName(), source: fmt.Sprintf("From the agent's snapshot of %s ago. Reasons and times: aks-flex-node status --live", age(now.Sub(s.LastUpdated)))}
 	v.rows = []row{
 		serviceRow("containerd", s.ContainerdRunning, s.ContainerdVersion),
 		{component: "runc", health: knownVersion(s.RuncVersion), state: "Installed", version: s.RuncVersion},
 		serviceRow("kubelet", s.KubeletRunning, s.KubeletVersion),
-		{component: "node", health: readyHealth(s.KubeletReady), state: s.KubeletReady, detail: readyDetail(s.KubeletReady), next: "kubectl describe node " + hostName()},
+		{component: "node", health: readyHealth(s.KubeletReady), state: s.KubeletReady, detail: readyDetail(s.KubeletReady), next: "kubectl describe node " + v.node},
 		{component: "arc", health: observe.Healthy, state: "Connected", version: s.ArcStatus.AgentVersion, detail: s.ArcStatus.MachineName},
 	}
 	arc := &v.rows[len(v.rows)-1]
 	switch {
 	case s.ArcStatus.Connected:
-	case !arcEnabled && !s.ArcStatus.Registered:
+	case !known.cfg.IsARCEnabled() && !s.ArcStatus.Registered:
 		arc.absent, arc.state = true, observe.ReasonNotEnabled
 	default:
 		arc.health, arc.state, arc.detail, arc.next = observe.Unhealthy, "NotConnected", "Azure Arc is not connected", "azcmagent show; azcmagent check"
 	}
+	known.judgeArc(arc)
 	v.conclude()
 	return v
 }

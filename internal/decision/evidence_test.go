@@ -139,6 +139,16 @@ func TestLastWell(t *testing.T) {
 	if got := s.in.Evidence.LastWell; !got.IsZero() {
 		t.Errorf("got well at %s, want not before both have been for 10 min", got)
 	}
+	// A health endpoint that failed until a moment ago speaks against it; one that could not be asked for a moment does not.
+	s = newly(t).has(5*time.Minute, healthy, healthz("HealthzFailed")).has(Recovered-1, healthy)
+	if got := s.in.Evidence.LastWell; !got.IsZero() {
+		t.Errorf("got well at %s, want not before the kubelet has said so for 10 min", got)
+	}
+	s = newly(t).has(5*time.Minute, healthy).has(0, disabledHealthz).has(Recovered-5*time.Minute, healthy)
+	if got := s.in.Evidence.LastWell; got.IsZero() {
+		t.Error("got not well, want a look that can't tell to make no difference")
+	}
+	s = newScene(t).has(time.Second, healthy)
 	// It keeps its value when all is no longer well.
 	s.lasts(time.Second)
 	well := s.in.Evidence.LastWell

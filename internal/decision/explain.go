@@ -60,11 +60,11 @@ func section[T any](b *strings.Builder, title string, entries []T, cells func(T)
 	}
 	fmt.Fprintf(b, "\n%s\n", title)
 	for _, e := range entries {
-		line := " "
+		var line strings.Builder
 		for i, c := range cells(e) {
-			line += fmt.Sprintf(" %-*s ", widths[i], c)
+			fmt.Fprintf(&line, "  %-*s", widths[i], c)
 		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 }
 

@@ -56,9 +56,8 @@ func (s *scene) becomes(changes ...change) {
 // look looks at everything now.
 func (s *scene) look() {
 	s.becomes(func(set *observe.Set) {
-		v := reflect.ValueOf(set).Elem()
-		for i := range v.NumField() {
-			v.Field(i).FieldByName("At").Set(reflect.ValueOf(s.in.Now))
+		for _, v := range reflect.ValueOf(set).Elem().Fields() {
+			v.FieldByName("At").Set(reflect.ValueOf(s.in.Now))
 		}
 	})
 	s.in.Evidence = s.in.Evidence.Add(s.in.Set, s.in.Thresholds)

@@ -125,7 +125,7 @@ type Verdict struct {
 	Status  Status
 	Reason  string
 	Message string
-	// Severity makes a status that is as it should be warn all the same, or a bad one weigh other than its row says. Usually empty.
+	// Severity makes a status that is as it should be warn all the same; a bad one has that of its row. Usually empty.
 	Severity Severity
 	// At is when it was seen; zero means now.
 	At time.Time

@@ -122,13 +122,14 @@ func TestDisk(t *testing.T) {
 		{"given too few inodes", []observe.Space{inodes("/a", 499)}, False, None, "AlmostFull", "/a has 4.9 % of its inodes free"},
 		{"given several that are short, all are named", []observe.Space{bytes("/a", 900), bytes("/b", 9000), inodes("/c", 100)}, False, None, "AlmostFull",
 			"/a has 9.0 % of its space free, /c has 1.0 % of its inodes free"},
+		{"given one beside one with a tenth, only it is named", []observe.Space{bytes("/a", 1000), bytes("/b", 900)}, True, Warning, "GettingFull", "/b has 9.0 % of its space free"},
 		{"given a file system that counts no inodes", []observe.Space{{Path: "/a", Bytes: 100, BytesFree: 50}}, True, None, "EnoughSpace", "at least 50 %"},
 		{"given nothing that counts", []observe.Space{{Path: "/a"}}, True, None, "EnoughSpace", ""},
 	} {
 		in := healthyInput()
 		in.Disk.Value.Paths = tc.in
 		got := judge(t, DiskSpace, in)
-		if got.Status != tc.status || got.Severity != tc.severity || got.Reason != tc.reason || !strings.Contains(got.Message, tc.message) {
+		if got.Status != tc.status || got.Severity != tc.severity || got.Reason != tc.reason || !strings.HasPrefix(got.Message, tc.message) {
 			t.Errorf("%s: got %s %q (%s) %q, want %s %q (%s) %q", tc.name, got.Status, got.Severity, got.Reason, got.Message, tc.status, tc.severity, tc.reason, tc.message)
 		}
 	}

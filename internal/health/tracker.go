@@ -46,7 +46,6 @@ func (t *Tracker) Restore(conds []Condition) {
 		if i < 0 {
 			continue
 		}
-		c.Pending = nil
 		s := &state{shown: c}
 		if c.Status == t.rows[i].bad() {
 			s.run = run{on: true, lasted: t.rows[i].TimeToVisible} // it was shown, so it had lasted
@@ -135,11 +134,7 @@ func (t *Tracker) dependencies(row Row) (blocker *state, held bool) {
 func (t *Tracker) showBad(row Row, s *state, v Verdict, now time.Time, held bool) {
 	already := s.shown.Status == row.bad()
 	if already || s.run.lasted >= row.TimeToVisible && !held {
-		severity := row.Severity
-		if v.Severity != None {
-			severity = v.Severity
-		}
-		s.show(now, v.Status, severity, v.Reason, v.Message)
+		s.show(now, v.Status, row.Severity, v.Reason, v.Message)
 		s.shown.known(v, now)
 		return
 	}

@@ -345,6 +345,34 @@ func TestDependencies(t *testing.T) {
 		w.sees("Cause", good(rows[0]))
 		w.wants("Effect", False, "Down", 9*time.Second)
 	})
+	t.Run("given that, with a time to become visible, all of it begins then", func(t *testing.T) {
+		w := newWorld(t, rows[0], Row{Type: "Effect", DependsOn: []string{"Cause"}, TimeToVisible: 5 * time.Second})
+		w.after(0)
+		w.verdicts["Cause"], w.verdicts["Effect"] = bad("Stopped"), bad("Down")
+		w.after(0)
+		w.after(9 * time.Second)
+		w.verdicts["Cause"] = good(rows[0])
+		w.after(500 * time.Millisecond)
+		w.wants("Effect", True, "Fine", 0)
+		w.after(5*time.Second - 1)
+		w.wants("Effect", True, "Fine", 0)
+		w.after(1)
+		w.wants("Effect", False, "Down", 14500*time.Millisecond)
+	})
+	t.Run("given an effect that was bad before its cause, it gets its time again when that is gone", func(t *testing.T) {
+		w := newWorld(t, rows[0], Row{Type: "Effect", DependsOn: []string{"Cause"}, TimeToVisible: 5 * time.Second})
+		w.after(0)
+		w.sees("Effect", bad("Down"))
+		w.after(time.Minute)
+		w.wants("Effect", False, "Down", time.Minute)
+		w.sees("Cause", bad("Stopped"))
+		w.after(10 * time.Second)
+		w.wants("Effect", Unknown, ReasonDependencyUnhealthy, 70*time.Second)
+		w.sees("Cause", good(rows[0]))
+		w.wants("Effect", Unknown, ReasonConfirming, 70*time.Second)
+		w.after(5 * time.Second)
+		w.wants("Effect", False, "Down", 75*time.Second)
+	})
 	t.Run("given an effect that was bad before its cause, it stays so until the cause shows", func(t *testing.T) {
 		w := given(t, good(rows[0]), bad("Down"), time.Minute)
 		w.sees("Cause", bad("Stopped"))
@@ -420,8 +448,27 @@ func TestARestartOfTheAgentIsNoTransition(t *testing.T) {
 	if c := w.get("Good"); c.LastKnown != True || c.LastKnownTime.Sub(start) != 11*time.Minute {
 		t.Errorf("got %+v, want what was known before the restart and seen again after it", c)
 	}
+	// A fault that was shown before needs no new time when it could not be told for a moment.
+	w.sees("Bad", noIdea)
+	w.sees("Bad", bad("Stopped"))
+	w.wants("Bad", False, "Stopped", 11*time.Minute)
 	w.sees("Bad", good(rows[0]))
 	w.wants("Bad", True, "Fine", 11*time.Minute)
+}
+
+func TestNextIsTheSoonest(t *testing.T) {
+	w := newWorld(t, Row{Type: "A", TimeToVisible: 20 * time.Second}, Row{Type: "B", TimeToVisible: 10 * time.Second}, Row{Type: "C", TimeToVisible: 30 * time.Second})
+	w.after(0)
+	for _, name := range []string{"A", "B", "C"} {
+		w.sees(name, bad("Failed"))
+	}
+	if got := w.tracker.Next().Sub(start); got != 10*time.Second {
+		t.Errorf("got Next in %s, want when the first of them is shown", got)
+	}
+	w.after(10 * time.Second)
+	if got := w.tracker.Next().Sub(start); got != 20*time.Second {
+		t.Errorf("got Next at %s, want when the second is", got)
+	}
 }
 
 func TestAClockThatIsSetBackCountsAsNoTime(t *testing.T) {

@@ -79,10 +79,11 @@ func TestSteadyCost(t *testing.T) {
 	if profile, err := h.ReadFile(profilePath); err == nil && os.Getenv("BENCH_PROFILE") != "" {
 		lab.Must(t, os.WriteFile(os.Getenv("BENCH_PROFILE"), profile, 0o644))
 	}
-	print(t, r)
+	show(t, r)
 }
 
-func print(t *testing.T, r result) {
+func show(t *testing.T, r result) {
+	t.Helper()
 	ratio := func(a, b time.Duration) string { return fmt.Sprintf("%.0f", float64(a)/float64(b)) }
 	fmt.Printf("\n| one cycle, %s | straightforward | ours | ratio |\n|---|---|---|---|\n", count(r.Rounds, "round"))
 	fmt.Printf("| wall time | %s | %s | **%s** |\n", short(r.Straightforward.Wall), short(r.Ours.Wall), ratio(r.Straightforward.Wall, r.Ours.Wall))
@@ -101,6 +102,7 @@ func short(d time.Duration) string {
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
 func binarySize(t *testing.T) int64 {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "aks-flex-node")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/aks-flex-node/agent/cmd/aks-flex-node")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -112,10 +112,12 @@ func (s *state) remove(ctx context.Context) error {
 	if err := removeCgroup(ctx, s.cgroup(s.ID)); err != nil {
 		return err
 	}
-	if err := unmountUnder(s.Dir); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(s.Dir); err != nil {
+	// What is killed may write a last line while the folder is being emptied.
+	err := WaitFor(ctx, 5*time.Second, "the folder is gone", func(context.Context) (bool, string) {
+		err := errors.Join(unmountUnder(s.Dir), os.RemoveAll(s.Dir))
+		return err == nil, fmt.Sprint(err)
+	})
+	if err != nil {
 		return fmt.Errorf("remove host folder: %w", err)
 	}
 	return s.unlock()

@@ -67,9 +67,10 @@ func deed(a Action, unit string) string {
 	return "bootstrap this host"
 }
 
-// nextLook is the first moment at which time alone could change the decision, or at which a look is needed.
+// nextLook is the first moment at which time alone could change the decision, or at which a look is needed. Some look is always about to
+// get too old to count, so that it is never far.
 func nextLook(f *facts, p proposal, guards []Guard) time.Time {
-	next := sooner(f.ev.stale(f.Now, f.t), f.forgets())
+	next := f.ev.stale(f.Now, f.t)
 	if p.lookAgain {
 		due := f.Now
 		if p.about != nil {
@@ -87,7 +88,7 @@ func nextLook(f *facts, p proposal, guards []Guard) time.Time {
 }
 
 func evidence(e *Evidence) []Evident {
-	var all []Evident
+	all := []Evident{} // a list also in JSON
 	for _, s := range e.subjects() {
 		if s.streak.Looks > 0 {
 			all = append(all, Evident{

@@ -271,11 +271,24 @@ func TestWhatHoldsWeighsMoreThanWhatWaits(t *testing.T) {
 	if want := []string{"its end", "aks-flex-node resume, or remove the pause file", "a run without --dry-run"}; !slices.Equal(d.Changes, []string{want[1], want[0], want[2]}) {
 		t.Errorf("got the changes %q, want those of all guards that hold", d.Changes)
 	}
+	s.in.Pauses = nil
+	s.wants(Hold, "DryRun") // though the remedy is told first
+	s.in.Pauses = []Pause{{By: "command", Until: s.in.Now.Add(time.Hour)}}
 	s.in.Remedy, s.in.DryRun = nil, false
 	s.in.Window = &Window{From: s.in.Now.Add(2 * time.Hour), To: s.in.Now.Add(3 * time.Hour)}
 	if d := s.decide(); !d.Until.Equal(s.in.Now.Add(2*time.Hour)) || !d.NextLook.Before(s.in.Now.Add(time.Hour)) {
 		t.Errorf("got until %s, next look %s; want the end of the last guard, and a look before", d.Until, d.NextLook)
 	}
+}
+
+func TestTheEndOfAWindowIsAnnounced(t *testing.T) {
+	s := wanting["restart"](t)
+	s.in.Window = &Window{From: noon, To: s.in.Now.Add(time.Second)}
+	if d := s.wants(Restart, "Failed"); !d.NextLook.Equal(s.in.Window.To) {
+		t.Errorf("got the next look at %s, want it when the window ends, at %s", d.NextLook, s.in.Window.To)
+	}
+	s.after(time.Second)
+	s.wants(Hold, "OutsideWindow")
 }
 
 func TestGuardsDoNotTouchWhatIsNoAction(t *testing.T) {

@@ -101,15 +101,3 @@ func (f *facts) unit(name string) observe.Unit {
 	}
 	return f.Set.KubeletUnit.Value
 }
-
-// forgets is when the next of the recent attempts will be too old to count; zero when none is recent.
-func (f *facts) forgets() (first time.Time) {
-	for _, attempts := range [][]Attempt{f.History.Restarts, f.History.Bootstraps} {
-		for _, a := range attempts {
-			if f.recent(a) {
-				first = sooner(first, a.Began.Add(f.t.BudgetWindow))
-			}
-		}
-	}
-	return first
-}

@@ -123,6 +123,37 @@ func TestWhatSystemdCannotSayStopsEverything(t *testing.T) {
 	s.wants(Wait, "Confirming")
 }
 
+func TestAKubeletThatCannotBeToldStopsContainerdsRestartToo(t *testing.T) {
+	s := newScene(t).has(5*time.Minute, containerd(failed), func(set *observe.Set) {
+		set.KubeletUnit = observe.JudgeUnit(observe.Unit{LoadState: "loaded", ActiveState: "maintenance"})
+	})
+	s.wants(Wait, "CannotTell")
+}
+
+// A package that is being upgraded takes its unit away for a moment.
+func TestAUnitThatGoesMissingHasToBeMissingForAMinute(t *testing.T) {
+	s := newScene(t)
+	s.in.Pauses = []Pause{{By: "command"}}
+	s.has(5*time.Minute, kubelet(failed), node(observe.NotReady, "NodeNotReady"))
+	s.in.Pauses = nil
+	s.has(time.Minute-1, kubelet(missing))
+	if d := s.wants(Wait, "Confirming"); d.Thresholds[0].Met || d.Thresholds[0].Have != "1m" {
+		t.Errorf("got the threshold %+v, want it to be the time that it is missing, and not reached", d.Thresholds[0])
+	}
+	s.lasts(1)
+	s.wants(Bootstrap, "KubeletMissing")
+}
+
+func TestALostLinkIsSaidAfterThreeLooks(t *testing.T) {
+	s := newScene(t).has(0, link(cluster.ReasonTimeout))
+	s.after(time.Minute)
+	s.look()
+	s.wants(None, "Healthy")
+	s.after(time.Second)
+	s.look()
+	s.wants(Hold, "LinkLost")
+}
+
 func TestAnOldLookIsNoEvidence(t *testing.T) {
 	s := newScene(t).has(time.Minute, kubelet(failed))
 	s.after(EvidenceGap)
@@ -191,6 +222,7 @@ func TestRestartsOfAnotherUnitOrFaultDoNotCount(t *testing.T) {
 		{"given three of containerd", History{Restarts: three(ContainerdUnit, at)}, time.Time{}, "Failed"},
 		{"given three from before all was well", History{Restarts: three(KubeletUnit, at)}, at.Add(2 * time.Minute), "Failed"},
 		{"given that the last came after that, two are left", History{Restarts: three(KubeletUnit, at)}, at.Add(2*time.Minute - 1), "Failed"},
+		{"given that all was well when they began", History{Restarts: []Attempt{attempt(KubeletUnit, at), attempt(KubeletUnit, at), attempt(KubeletUnit, at)}}, at, "Failed"},
 		{"given that all was well before them", History{Restarts: three(KubeletUnit, at)}, at.Add(-1), "RestartsUsedUp"},
 		{"given three from before a bootstrap that did its work", History{Restarts: three(KubeletUnit, at),
 			Bootstraps: []Attempt{{Began: at.Add(5 * time.Minute), Ended: at.Add(6 * time.Minute), OK: true}}}, time.Time{}, "Failed"},

@@ -103,6 +103,18 @@ func TestAUnitThatOurOwnBootstrapLeftStoppedWasNotStoppedBySomebody(t *testing.T
 	}
 }
 
+func TestAFailedBootstrapDoesNotOverruleWhoeverStopsAUnit(t *testing.T) {
+	s := newScene(t).has(20*time.Minute, kubelet(stoppedAt(noon.Add(5*time.Minute))), node(observe.NotReady, "NodeNotReady"))
+	s.in.Evidence.LastWell = time.Time{}
+	at := func(d time.Duration) Attempt {
+		return Attempt{Unit: KubeletUnit, Began: noon.Add(d), Ended: noon.Add(d)}
+	}
+	s.in.History.Bootstraps = []Attempt{at(-time.Hour)}
+	s.wants(Restart, "Stopped")
+	s.in.History.Restarts = []Attempt{at(-4 * time.Hour), at(-3 * time.Hour), at(-2 * time.Hour)}
+	s.wants(Hold, "StoppedAgain")
+}
+
 // A kubelet in a restart loop is left to systemd for 10 min; then the ladder goes on.
 func TestACrashLoop(t *testing.T) {
 	s := newScene(t)

@@ -61,6 +61,10 @@ e2e: ## run the end-to-end tests on real hosts and a real cluster made here (as 
 	@go run ./test/lab/cmd/lab tools
 	@$(gotest) -tags e2e -timeout 20m -parallel 4 ./test/e2e/... ./test/lab/...
 
+.PHONY: soak
+soak: ## run the long simulations, 1,000 seeds, by hand
+	@go test -tags soak -count 1 -timeout 30m ./internal/decision
+
 .PHONY: check
 check: ## format, go vet, linters, rooms, API lock, tidy go.mod, known vulnerabilities
 	@hack/check

@@ -22,7 +22,7 @@ const certificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 func TestTheKubeletsCertificateIsRotatedAndExpires(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{NodeGrace: 10 * time.Minute, ClientCertDuration: 2 * time.Minute})
-	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
+	h := join(t, c, lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
 	w := startWatcher(t, h)
 	lab.Must(t, recovered(t, w))
 	first := h.MustExec(t, "readlink", "-f", certificate)
@@ -63,7 +63,7 @@ esac
 func TestAPluginThatMisbehavesIsNeverHeldAgainstTheNode(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{NodeGrace: 10 * time.Minute})
-	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{ExecPlugin: &lab.ExecPlugin{User: "node-by-plugin"}})
+	h := join(t, c, lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{ExecPlugin: &lab.ExecPlugin{User: "node-by-plugin"}})
 	// The kubelet keeps its own plugin, which prints a file; ours prints the same when it is well.
 	h.MustExec(t, "sh", "-ec", `f=$(grep -o '/[^", ]*\.json' `+kubeconfig+` | head -n 1); cp "$f" /root/credential.json
 		sed 's|/bin/cat|/usr/local/bin/plugin|' `+kubeconfig+` >/etc/kubernetes/agent.conf; chmod 600 /etc/kubernetes/agent.conf; grep -q /usr/local/bin/plugin /etc/kubernetes/agent.conf`)
@@ -95,7 +95,7 @@ func TestAPluginThatMisbehavesIsNeverHeldAgainstTheNode(t *testing.T) {
 func TestWithoutRightsTheReasonIsTold(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{})
-	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
+	h := join(t, c, lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
 	out, err := h.Exec(t.Context(), "setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "aks-flex-node", "status", "-o", "wide")
 	lab.Must(t, err)
 	if !strings.Contains(out.Stdout, "KubeconfigUnreadable") || out.Code != 11 {

@@ -114,7 +114,7 @@ var faults = []fault{
 func TestALostLinkIsNeverHeldAgainstTheNode(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{NodeGrace: 10 * time.Minute})
-	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
+	h := join(t, c, lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
 	w := startWatcher(t, h)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestAnIdleWatcherAsksForLittle(t *testing.T) {
 	t.Parallel()
 	const minutes = 4
 	c := cluster(t, lab.ClusterOptions{})
-	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
+	h := join(t, c, lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
 	w := startWatcher(t, h)
 	began := time.Now()
 	lab.Must(t, recovered(t, w))

@@ -53,7 +53,7 @@ func TestANodeGoesOnWhenOurProgramTakesThePlaceOfTheFormer(t *testing.T) {
 		t.Errorf("before our program came: got the requests %v, want none", seen)
 	}
 
-	lab.Must(t, h.CopyIn(t.Context(), program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), agentPath, 0o755))
+	lab.Must(t, h.CopyIn(t.Context(), lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), agentPath, 0o755))
 	renewed := time.Now()
 	h.MustExec(t, "systemctl", "restart", "kubelet") // as a reboot would: now the kubelet has to ask our program
 	lab.Must(t, lab.WaitFor(t.Context(), soon, "the kubelet reports with a token of ours", func(ctx context.Context) (bool, string) {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,18 +116,6 @@ func startWatcher(t testing.TB, h *lab.Host, env ...string) watcher {
 		}
 		return s
 	}}
-}
-
-// program builds a program of this module.
-func program(t testing.TB, pkg string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", pkg, err, out)
-	}
-	return path
 }
 
 const agentPath = "/usr/local/bin/aks-flex-node"

@@ -56,7 +56,7 @@ var clusterStates = []clusterState{
 func TestStatusShowsWhatTheClusterSays(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{})
-	h := join(t, c, program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
+	h := join(t, c, lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "n1", lab.JoinOptions{})
 	w := startWatcher(t, h)
 	for _, s := range clusterStates {
 		t.Run(s.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func readyCondition(n *corev1.Node) corev1.NodeCondition {
 func TestTheRightNodeIsFound(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, lab.ClusterOptions{})
-	agent := program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node")
+	agent := lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node")
 	older, err := lab.KubeletVersion(t.Context(), "1.36")
 	lab.Must(t, err)
 	for name, o := range map[string]lab.JoinOptions{

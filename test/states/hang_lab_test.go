@@ -54,7 +54,7 @@ func TestNothingThatHangsMakesALookHang(t *testing.T) {
 	lab.Require(t, "containerd", "runc", "ctr")
 	azcmagent := filepath.Join(t.TempDir(), "azcmagent")
 	lab.Must(t, standin.Build(t.Context(), azcmagent))
-	silent := program(t, "github.com/aks-flex-node/agent/test/states/silent")
+	silent := lab.Program(t, "github.com/aks-flex-node/agent/test/states/silent")
 	for _, c := range hangs {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

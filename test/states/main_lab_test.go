@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -137,18 +136,6 @@ func startCollector(t testing.TB, h *lab.Host, user int, env ...string) *collect
 	}}
 }
 
-// program builds a program of this module, once for a test.
-func program(t testing.TB, pkg string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", pkg, err, out)
-	}
-	return path
-}
-
 // node starts a host with containerd and a kubelet as units, and with the agent's program.
 func node(t testing.TB, name string) *lab.Host {
 	t.Helper()
@@ -158,6 +145,6 @@ func node(t testing.TB, name string) *lab.Host {
 	h := lab.StartHost(t, lab.HostOptions{Name: name})
 	lab.Must(t, h.InstallContainerd(t.Context()))
 	lab.Must(t, h.InstallKubelet(t.Context(), filepath.Join(tools, "kubelet")))
-	lab.Must(t, h.CopyIn(t.Context(), program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "/usr/local/bin/aks-flex-node", 0o755))
+	lab.Must(t, h.CopyIn(t.Context(), lab.Program(t, "github.com/aks-flex-node/agent/cmd/aks-flex-node"), "/usr/local/bin/aks-flex-node", 0o755))
 	return h
 }

@@ -229,7 +229,7 @@ func said(t *testing.T, h *lab.Host, script string) string {
 // installOthers puts other versions of kubelet and containerd into a host: real programs whose answer to --version differs.
 func installOthers(t *testing.T, h *lab.Host) {
 	t.Helper()
-	other := program(t, "github.com/aks-flex-node/agent/test/states/otherversion")
+	other := lab.Program(t, "github.com/aks-flex-node/agent/test/states/otherversion")
 	lab.Must(t, h.CopyIn(t.Context(), other, "/usr/local/bin/other-kubelet", 0o755))
 	lab.Must(t, h.CopyIn(t.Context(), other, "/usr/local/bin/other-containerd", 0o755))
 }

@@ -23,6 +23,13 @@ type Clock struct {
 	MaxError time.Duration `json:"maxError,omitempty"`
 }
 
+// Host is one look at what feeds conditions and not the snapshot. A subject that was not looked at is the zero observation.
+type Host struct {
+	Certificate Observation[Certificate] `json:"certificate"`
+	Clock       Observation[Clock]       `json:"clock"`
+	Disk        Observation[Disk]        `json:"disk"`
+}
+
 // Disk is the room left on the file systems that the node can't do without.
 type Disk struct {
 	Paths []Space `json:"paths,omitempty"`

@@ -146,3 +146,15 @@ func newSettings(cfg *config.Config, agentVersion string) settings {
 		kubeletConfig: kubeletDir + "/config.yaml",
 	}
 }
+
+// Stat is how one probe fares.
+type Stat struct {
+	Name string `json:"name"`
+	// Looks is how many looks have ended, Failures how many of them could not tell.
+	Looks    uint64 `json:"looks"`
+	Failures uint64 `json:"failures"`
+	// Last is how long the last look took, in nanoseconds.
+	Last time.Duration `json:"last"`
+	// Hangs: a look is under way past its deadline.
+	Hangs bool `json:"hangs,omitempty"`
+}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -75,9 +76,15 @@ func (d *decoder) value(path string, f field, into reflect.Value, n node) {
 		}
 		into = into.Elem()
 	}
+	if span, ok := reflect.TypeAssert[*Duration](into.Addr()); ok {
+		d.duration(path, span, n)
+		return
+	}
 	switch into.Kind() {
 	case reflect.Struct:
 		d.section(path, into, n)
+	case reflect.Slice:
+		d.list(path, f, into, n)
 	case reflect.Map:
 		d.textMap(path, into, n)
 	case reflect.Int:
@@ -107,8 +114,66 @@ func (d *decoder) number(path string, into reflect.Value, n node) {
 // setNumber sets a whole number. Zero can't be told from nothing once it is in a Config, which is worth a warning.
 func setNumber(r *report, keys []key, path string, into reflect.Value, value int64) {
 	into.SetInt(value)
-	if i := slices.IndexFunc(keys, func(k key) bool { return k.Path == path }); value == 0 && i >= 0 {
-		r.warn(path, "0 counts as not set; the default %s applies", keys[i].Default)
+	if value == 0 {
+		r.warnUnset(keys, path, "0")
+	}
+}
+
+// warnUnset warns that what is written at path is as good as nothing, if there is a default that then applies.
+func (r *report) warnUnset(keys []key, path, written string) {
+	i := slices.IndexFunc(keys, func(k key) bool { return k.Path == path })
+	if i >= 0 && keys[i].Default != "" && keys[i].Default != written {
+		r.warn(path, "%s counts as not set; the default %s applies", written, keys[i].Default)
+	}
+}
+
+// duration sets a time span, which a file gives as text.
+func (d *decoder) duration(path string, into *Duration, n node) {
+	if n.kind != textNode {
+		d.fail(path, "%s, got %s", wantDuration(n.text), n.shown())
+		return
+	}
+	d.setDuration(d.keys, path, into, n.text, "")
+}
+
+// setDuration sets a time span from text; from says where that is from, if it is not the file. Zero is treated as for numbers.
+func (r *report) setDuration(keys []key, path string, into *Duration, text, from string) bool {
+	if err := into.UnmarshalText([]byte(text)); err != nil {
+		r.fail(path, "%v%s", err, from)
+		return false
+	}
+	if *into == 0 {
+		r.warnUnset(keys, path, "0")
+	}
+	return true
+}
+
+// list replaces a list. One element that does not fit leaves the field as it was.
+func (d *decoder) list(path string, f field, into reflect.Value, n node) {
+	switch {
+	case n.kind != listNode:
+		d.fail(path, "want a list in brackets, got %s", n.shape())
+		return
+	case len(n.items) > maxItems:
+		d.fail(path, "want a list of at most %d, got more", maxItems)
+		return
+	case len(n.items) == 0:
+		into.SetZero() // so that empty is one thing
+		d.warnUnset(d.keys, path, "[]")
+		return
+	}
+	values := reflect.MakeSlice(into.Type(), len(n.items), len(n.items))
+	before := len(d.errors)
+	for i, item := range n.items {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if item.kind == nullNode {
+			d.fail(at, "want a value, got null")
+			continue
+		}
+		d.value(at, f, values.Index(i), item)
+	}
+	if len(d.errors) == before {
+		into.Set(values)
 	}
 }
 

@@ -4,6 +4,13 @@ import (
 	"maps"
 	"path"
 	"strings"
+	"time"
+)
+
+const (
+	defaultStatusInterval         = Duration(time.Minute)
+	defaultBootstrapCheckInterval = Duration(2 * time.Minute)
+	defaultBootstrapTimeout       = Duration(30 * time.Minute)
 )
 
 // The label every node of this agent carries, so that AKS leaves the node's life to the agent.
@@ -14,7 +21,8 @@ const (
 
 // SetDefaults fills what is not set: empty text, zero numbers and nil switches count as not set, and what is set stays
 // as it is. There is one exception: the node label kubernetes.azure.com/managed is always "false". It also derives the
-// keyless fields of TargetClusterConfig from the resource id. Calling it again changes nothing. A nil Config is fine.
+// keyless fields of TargetClusterConfig from the resource id. The agent's thresholds stay zero, which means their defaults.
+// Calling it again changes nothing. A nil Config is fine.
 func (c *Config) SetDefaults() {
 	if c == nil {
 		return
@@ -27,6 +35,11 @@ func (c *Config) SetDefaults() {
 	if c.Agent.EnableDriftDetectionAndRemediation == nil {
 		c.Agent.EnableDriftDetectionAndRemediation = new(true)
 	}
+
+	setDefault(&c.Agent.LogFormat, "text")
+	setDefault(&c.Agent.StatusInterval, defaultStatusInterval)
+	setDefault(&c.Agent.BootstrapCheckInterval, defaultBootstrapCheckInterval)
+	setDefault(&c.Agent.Bootstrap.Timeout, defaultBootstrapTimeout)
 
 	setDefault(&c.Containerd.MetricsAddress, "0.0.0.0:10257")
 	setDefault(&c.Runc.Version, "1.1.12")

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -63,7 +64,13 @@ func fieldOf(cfg *Config, k key) reflect.Value {
 }
 
 func (r *report) overrideKey(k key, keys []key, into reflect.Value, value string) {
+	if span, ok := reflect.TypeAssert[*Duration](into.Addr()); ok {
+		r.setDuration(keys, k.Path, span, value, " (from "+k.Env+")")
+		return
+	}
 	switch into.Kind() {
+	case reflect.Slice:
+		r.overrideList(k, into, value)
 	case reflect.Int:
 		number, err := strconv.Atoi(value)
 		if err != nil {
@@ -88,6 +95,21 @@ func (r *report) overrideKey(k key, keys []key, into reflect.Value, value string
 	default:
 		into.SetString(strings.ToValidUTF8(value, "\uFFFD"))
 	}
+}
+
+// overrideList reads elements with commas between; one that holds a comma can only be written in the file.
+func (r *report) overrideList(k key, into reflect.Value, value string) {
+	elements := strings.Split(strings.ToValidUTF8(value, "\uFFFD"), ",")
+	values := reflect.MakeSlice(into.Type(), len(elements), len(elements))
+	for i, element := range elements {
+		element = strings.TrimSpace(element)
+		if span, ok := reflect.TypeAssert[*Duration](values.Index(i).Addr()); !ok {
+			values.Index(i).SetString(element)
+		} else if !r.setDuration(nil, fmt.Sprintf("%s[%d]", k.Path, i), span, element, " (from "+k.Env+")") {
+			return
+		}
+	}
+	into.Set(values)
 }
 
 // parsePairs reads "k=v,k2=v2". A value may hold further equals signs but no comma.

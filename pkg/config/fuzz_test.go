@@ -22,6 +22,10 @@ func FuzzLoad(f *testing.F) {
 		"", complete, "\xef\xbb\xbf{}", "{}}", "[", `{"a":`, `{"agent": {"logLevl": 1, "loglevel": null}}`, `{"node": {"maxPods": "many"}}`,
 		"a: &a {b: *a}", "a: &a [*a, *a]", "<<: [{agent: {logLevel: x}}]", "node: {labels: {? 1 : 2, on: off, x: !!binary gICA}}", "? [a]\n: b",
 		"---\n...\n---\n", "node: {maxPods: 0x7fffffffffffffff}", "node: {maxPods: 1_0}", "azure: !!map", "azure: !x {}", "%YAML 1.1\n---\na: b",
+		`{"agent": {"statusInterval": "1m30s", "metricsPort": 65536, "logFormat": "xml", "dryRun": 1, "bootstrap": {"command": ["/b", "", null, 5], "timeout": 90}}}`,
+		`{"agent": {"maintenanceWindow": {"start": "24:00", "duration": "-1h", "days": ["Mon", "moonday"]}, "thresholds": {"restartGaps": [], "coolDown": "9e99h"}}}`,
+		"agent: {maintenanceWindow: {start: 22:30, duration: 4h, days: [Mon, ~, [Tue], {a: b}, &d Wed, *d]}, bootstrap: {command: [/b, -1, yes, !!binary gICA]}}",
+		"agent: {statusInterval: -9223372036854775808ns, thresholds: {restartGaps: [30s, 1, 2m], confirmFor: 2562047h47m16.854775807s}}",
 		"azure:\n  bootstrapToken: {token: abcdef.0123456789abcdef}\n  servicePrincipal: {clientSecret: not-a-real-secret}",
 	} {
 		f.Add(false, []byte(seed))
@@ -67,6 +71,7 @@ func FuzzEnvironment(f *testing.F) {
 			f.Add(i, "a=b,c=d")
 			f.Add(i, "5")
 			f.Add(i, "true")
+			f.Add(i, "1m,-2h,")
 		}
 	}
 	f.Fuzz(func(t *testing.T, index int, value string) {

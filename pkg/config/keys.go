@@ -12,11 +12,19 @@ import (
 // Key describes one configuration key.
 type Key struct {
 	Path    string // such as "agent.logLevel"
-	Type    string // "text", "whole number", "true or false", "map of text" or "section"
-	Default string // what SetDefaults fills in, as text; empty when nothing
+	Type    string // "text", "whole number", "true or false", "duration", "list of text", "list of durations", "map of text" or "section"
+	Default string // what applies when it is not set, as text; empty when nothing
 	Doc     string // one phrase about the key
 	Env     string // environment variable that overrides it; empty for a section
 	Secret  bool   // its value must never be shown
+}
+
+// Meaning is Doc for a person who reads about the key alone: it says so where the value is a secret.
+func (k Key) Meaning() string {
+	if k.Secret {
+		return k.Doc + ". A secret: it is never shown"
+	}
+	return k.Doc
 }
 
 // Keys lists every key, sections before what they hold, in the order of the types. It is made anew on each call.
@@ -55,14 +63,25 @@ func appendKeys(keys []key, parent key, section reflect.Value) []key {
 			continue
 		}
 		value = reflect.Indirect(value)
-		k.Type, k.Default, k.Env = typeName(value.Kind()), valueText(value), envName(k.Path)
+		k.Type, k.Default, k.Env = typeName(value.Type()), valueText(value), envName(k.Path)
+		if value.IsZero() && f.def != "" {
+			k.Default = f.def
+		}
 		keys = append(keys, k)
 	}
 	return keys
 }
 
-func typeName(kind reflect.Kind) string {
-	switch kind {
+func typeName(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[Duration]():
+		return "duration"
+	case reflect.TypeFor[[]Duration]():
+		return "list of durations"
+	case reflect.TypeFor[[]string]():
+		return "list of text"
+	}
+	switch t.Kind() {
 	case reflect.Int:
 		return "whole number"
 	case reflect.Bool:
@@ -86,6 +105,15 @@ func valueText(value reflect.Value) string {
 			pairs = append(pairs, name+"="+v[name])
 		}
 		return strings.Join(pairs, ",")
+	case Duration:
+		if v == 0 {
+			return ""
+		}
+		return v.String()
+	case []string:
+		return strings.Join(v, ",")
+	case []Duration:
+		return "" // no such key gets a default by SetDefaults
 	default:
 		return value.String()
 	}
@@ -93,9 +121,9 @@ func valueText(value reflect.Value) string {
 
 // field is one field of a section that has a key.
 type field struct {
-	name, doc string
-	secret    bool
-	index     int
+	name, doc, def string
+	secret         bool
+	index          int
 }
 
 func fieldsOf(section reflect.Type) []field {
@@ -105,7 +133,8 @@ func fieldsOf(section reflect.Type) []field {
 		if name == "-" {
 			continue
 		}
-		fields = append(fields, field{name: name, doc: f.Tag.Get("doc"), secret: f.Tag.Get("secret") == "true", index: f.Index[0]})
+		fields = append(fields, field{name: name, doc: f.Tag.Get("doc"), def: f.Tag.Get("default"),
+			secret: f.Tag.Get("secret") == "true", index: f.Index[0]})
 	}
 	return fields
 }

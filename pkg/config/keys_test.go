@@ -2,8 +2,10 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // keyCase says about one key how it is read, what it is by default and what is refused.
@@ -15,6 +17,7 @@ type keyCase struct {
 	env  string   // the same value as an environment variable
 	want any      // that value
 	bad  []string // values that are refused, as JSON
+	with []string // paths and values of other keys that it needs
 }
 
 // noText is refused for every key that takes text.
@@ -35,6 +38,23 @@ func textMap(path string, def, want map[string]string, get func(*Config) map[str
 		get: func(c *Config) any { return get(c) }, bad: []string{`"a=b"`, `5`, `["a"]`, `{"a": 5}`, `{"a": {"b": "c"}}`}}
 }
 
+// span is a case of a duration; "-1s" is refused for every key of that type.
+func span(path string, def Duration, get func(*Config) Duration, bad ...string) keyCase {
+	return keyCase{path: path, def: def, json: `"90s"`, env: "90s", want: Duration(90 * time.Second),
+		get: func(c *Config) any { return get(c) }, bad: append(bad, `"-1s"`, `90`, `"90"`, `"soon"`, `""`, `true`, `[]`, `["1s"]`, `{}`)}
+}
+
+var noList = []string{`"/a"`, `5`, `{}`, `[null]`, `[["/a"]]`, `[{}]`, `[true]`, `[5]`, `[` + strings.Repeat(`"/a",`, 100) + `"/a"]`}
+
+func windowOf(c *Config) MaintenanceWindowConfig {
+	if c.Agent.MaintenanceWindow == nil {
+		return MaintenanceWindowConfig{}
+	}
+	return *c.Agent.MaintenanceWindow
+}
+
+func thresholdsOf(c *Config) ThresholdsConfig { return c.Agent.Thresholds }
+
 var readMap = map[string]string{"a.b/c": "1=2", "D": ""}
 
 func arcOf(c *Config) ArcConfig {
@@ -51,7 +71,7 @@ func spOf(c *Config) ServicePrincipalConfig {
 	return *c.Azure.ServicePrincipal
 }
 
-// keyCases are all keys of the contract and the three additions.
+// keyCases are all keys: those of the contract and the additions.
 var keyCases = []keyCase{
 	text("azure.subscriptionId", "sub", "s-1", func(c *Config) string { return c.Azure.SubscriptionID }, `""`),
 	text("azure.tenantId", "tenant", "t-1", func(c *Config) string { return c.Azure.TenantID }, `""`),
@@ -76,6 +96,41 @@ var keyCases = []keyCase{
 	text("agent.logDir", "/var/log/aks-flex-node", "/l", func(c *Config) string { return c.Agent.LogDir }),
 	{path: "agent.enableDriftDetectionAndRemediation", def: true, json: "false", env: "false", want: false,
 		get: func(c *Config) any { return *c.Agent.EnableDriftDetectionAndRemediation }, bad: []string{`"no"`, `0`, `[]`}},
+	text("agent.logFormat", "text", "json", func(c *Config) string { return c.Agent.LogFormat }, `"JSON"`, `"xml"`),
+	{path: "agent.dryRun", def: false, json: "true", env: "true", want: true,
+		get: func(c *Config) any { return c.Agent.DryRun }, bad: []string{`"yes"`, `1`, `{}`}},
+	span("agent.statusInterval", Duration(time.Minute), func(c *Config) Duration { return c.Agent.StatusInterval }, `"999ms"`, `"91s"`, `"151s"`),
+	span("agent.bootstrapCheckInterval", Duration(2*time.Minute), func(c *Config) Duration { return c.Agent.BootstrapCheckInterval }, `"999ms"`),
+	number("agent.metricsPort", 0, "65535", 65535, func(c *Config) int { return c.Agent.MetricsPort }, `-1`, `65536`),
+	{path: "agent.bootstrap.command", def: []string(nil), json: `["/b", "a b", "-c"]`, env: "/b, a b,-c", want: []string{"/b", "a b", "-c"},
+		get: func(c *Config) any { return c.Agent.Bootstrap.Command }, bad: append([]string{`["b"]`, `["/b", ""]`, `[""]`}, noList...)},
+	span("agent.bootstrap.timeout", Duration(30*time.Minute), func(c *Config) Duration { return c.Agent.Bootstrap.Timeout }),
+	{path: "agent.maintenanceWindow.start", def: "", json: `"00:00"`, env: "00:00", want: "00:00",
+		get: func(c *Config) any { return windowOf(c).Start }, with: []string{"agent.maintenanceWindow.duration", `"1h"`},
+		bad: append([]string{`""`, `"7:00"`, `"24:00"`, `"12:60"`, `"noon"`, `"07:00 "`, `"07:00:00"`}, noText...)},
+	{path: "agent.maintenanceWindow.duration", def: Duration(0), json: `"24h"`, env: "24h", want: Duration(24 * time.Hour),
+		get: func(c *Config) any { return windowOf(c).Duration }, with: []string{"agent.maintenanceWindow.start", `"22:00"`},
+		bad: []string{`"0s"`, `"-1h"`, `"24h1s"`, `4`, `"4"`, `[]`}},
+	{path: "agent.maintenanceWindow.days", def: []string(nil), json: `["MON", "thursday"]`, env: "MON,thursday", want: []string{"MON", "thursday"},
+		get:  func(c *Config) any { return windowOf(c).Days },
+		with: []string{"agent.maintenanceWindow.start", `"22:00"`, "agent.maintenanceWindow.duration", `"1h"`},
+		bad:  append([]string{`["Caturday"]`, `["Mon", ""]`, `["M"]`, `["Mond"]`, `["Mon-Fri"]`}, noList...)},
+	span("agent.thresholds.confirmFor", 0, func(c *Config) Duration { return thresholdsOf(c).ConfirmFor }),
+	number("agent.thresholds.confirmLooks", 0, "5", 5, func(c *Config) int { return thresholdsOf(c).ConfirmLooks }, `-1`),
+	span("agent.thresholds.evidenceGap", 0, func(c *Config) Duration { return thresholdsOf(c).EvidenceGap }),
+	span("agent.thresholds.recovered", 0, func(c *Config) Duration { return thresholdsOf(c).Recovered }),
+	{path: "agent.thresholds.restartGaps", def: []Duration(nil), json: `["0s", "90s"]`, env: "0s, 90s", want: []Duration{0, Duration(90 * time.Second)},
+		get: func(c *Config) any { return thresholdsOf(c).RestartGaps }, bad: append([]string{`["-1s"]`, `["1s", "soon"]`, `["90"]`}, noList...)},
+	span("agent.thresholds.bootstrapAfter", 0, func(c *Config) Duration { return thresholdsOf(c).BootstrapAfter }),
+	span("agent.thresholds.frozenFor", 0, func(c *Config) Duration { return thresholdsOf(c).FrozenFor }),
+	span("agent.thresholds.stopHold", 0, func(c *Config) Duration { return thresholdsOf(c).StopHold }),
+	span("agent.thresholds.loopPatience", 0, func(c *Config) Duration { return thresholdsOf(c).LoopPatience }),
+	span("agent.thresholds.steady", 0, func(c *Config) Duration { return thresholdsOf(c).Steady }),
+	span("agent.thresholds.minUptime", 0, func(c *Config) Duration { return thresholdsOf(c).MinUptime }),
+	number("agent.thresholds.maxBootstraps", 0, "1", 1, func(c *Config) int { return thresholdsOf(c).MaxBootstraps }, `-1`),
+	span("agent.thresholds.budgetWindow", 0, func(c *Config) Duration { return thresholdsOf(c).BudgetWindow }),
+	span("agent.thresholds.coolDown", 0, func(c *Config) Duration { return thresholdsOf(c).CoolDown }),
+	span("agent.thresholds.maxCoolDown", 0, func(c *Config) Duration { return thresholdsOf(c).MaxCoolDown }),
 
 	text("containerd.version", "", "1.7.20", func(c *Config) string { return c.Containerd.Version }),
 	text("containerd.pauseImage", "", "p", func(c *Config) string { return c.Containerd.PauseImage }),
@@ -137,13 +192,13 @@ func TestEveryKey(t *testing.T) {
 					t.Errorf("%s: got %#v, want %#v", when, got, want)
 				}
 			}
-			withKey := completeWith(t, c.path, c.json)
+			withKey := completeWith(t, append(slices.Clone(c.with), c.path, c.json)...)
 			check("not set", c.get(mustLoad(t, []byte(complete)).Config), c.def)
 			check("in the file", c.get(mustLoad(t, withKey).Config), c.want)
 			env := envName(c.path) + "=" + c.env
-			check(env, c.get(mustLoad(t, []byte(complete), env).Config), c.want)
+			check(env, c.get(mustLoad(t, completeWith(t, c.with...), env).Config), c.want)
 			for _, bad := range c.bad {
-				data := completeWith(t, c.path, bad)
+				data := completeWith(t, append(slices.Clone(c.with), c.path, bad)...)
 				if got := mistakes(t, data); len(got) != 1 || !strings.HasPrefix(got[0], c.path) {
 					t.Errorf("%s: got errors %q, want one about %s", bad, got, c.path)
 				}
@@ -169,6 +224,12 @@ func TestKeysAreDescribed(t *testing.T) {
 		{Path: "azure.arc.enabled", Type: "true or false", Default: "false", Env: "AKS_NODE_CONTROLLER_AZURE_ARC_ENABLED"},
 		{Path: "azure.bootstrapToken.token", Type: "text", Env: "AKS_NODE_CONTROLLER_AZURE_BOOTSTRAPTOKEN_TOKEN", Secret: true},
 		{Path: "agent.logLevel", Type: "text", Default: "info", Env: "AKS_NODE_CONTROLLER_AGENT_LOGLEVEL"},
+		{Path: "agent.maintenanceWindow", Type: "section"},
+		{Path: "agent.maintenanceWindow.days", Type: "list of text", Env: "AKS_NODE_CONTROLLER_AGENT_MAINTENANCEWINDOW_DAYS"},
+		{Path: "agent.statusInterval", Type: "duration", Default: "1m", Env: "AKS_NODE_CONTROLLER_AGENT_STATUSINTERVAL"},
+		{Path: "agent.metricsPort", Type: "whole number", Default: "0", Env: "AKS_NODE_CONTROLLER_AGENT_METRICSPORT"},
+		{Path: "agent.thresholds.restartGaps", Type: "list of durations", Default: "30s,1m,2m", Env: "AKS_NODE_CONTROLLER_AGENT_THRESHOLDS_RESTARTGAPS"},
+		{Path: "agent.thresholds.confirmLooks", Type: "whole number", Default: "3", Env: "AKS_NODE_CONTROLLER_AGENT_THRESHOLDS_CONFIRMLOOKS"},
 		{Path: "node.maxPods", Type: "whole number", Default: "110", Env: "AKS_NODE_CONTROLLER_NODE_MAXPODS"},
 		{Path: "node.labels", Type: "map of text", Default: managedLabel + "=false", Env: "AKS_NODE_CONTROLLER_NODE_LABELS"},
 	} {
@@ -201,6 +262,14 @@ func TestTypesFitTheReader(t *testing.T) {
 		f := fieldOf(&Config{}, k)
 		switch f.Kind() {
 		case reflect.String, reflect.Int, reflect.Bool, reflect.Struct:
+		case reflect.Int64:
+			if f.Type() != reflect.TypeFor[Duration]() {
+				t.Errorf("%s: %s is not handled", k.Path, f.Type())
+			}
+		case reflect.Slice:
+			if f.Type() != reflect.TypeFor[[]string]() && f.Type() != reflect.TypeFor[[]Duration]() {
+				t.Errorf("%s: lists of %s are not handled", k.Path, f.Type().Elem())
+			}
 		case reflect.Map:
 			if f.Type() != reflect.TypeFor[map[string]string]() {
 				t.Errorf("%s: maps of %s are not handled", k.Path, f.Type())

@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"os"
+	"time"
 )
 
 // IsARCEnabled says whether the node authenticates through Azure Arc. False for a nil Config or absent section.
@@ -114,6 +115,23 @@ func (c *Config) GetKubernetesVersion() string {
 		return ""
 	}
 	return c.Kubernetes.Version
+}
+
+// GetStatusInterval returns the time between two looks at everything: a minute for a nil Config or when none is set.
+func (c *Config) GetStatusInterval() time.Duration {
+	if c == nil || c.Agent.StatusInterval == 0 {
+		return time.Duration(defaultStatusInterval)
+	}
+	return time.Duration(c.Agent.StatusInterval)
+}
+
+// GetBootstrapCheckInterval returns the time between two answers to the question whether the node needs a bootstrap: two
+// minutes for a nil Config or when none is set.
+func (c *Config) GetBootstrapCheckInterval() time.Duration {
+	if c == nil || c.Agent.BootstrapCheckInterval == 0 {
+		return time.Duration(defaultBootstrapCheckInterval)
+	}
+	return time.Duration(c.Agent.BootstrapCheckInterval)
 }
 
 // arc returns the Arc section, empty when absent.

@@ -19,6 +19,8 @@ const (
 	maxText = 4 * maxFileSize
 	// maxAliases bounds the work YAML aliases ask for: the parser looks at what an alias stands for each time anew.
 	maxAliases = 20
+	// maxItems is how many elements of a list are kept; no key needs more.
+	maxItems = 100
 )
 
 // kind is what a node of a file is.
@@ -39,6 +41,7 @@ type node struct {
 	text    string   // of a scalar, as written in the file
 	plain   bool     // a scalar that YAML lets stand for text, too, for lack of quotes
 	members []member // of an object: in JSON in the file's order, in YAML sorted by key
+	items   []node   // of a list: at most maxItems and one more, without what objects and lists among them hold
 }
 
 type member struct {
@@ -73,6 +76,9 @@ func parse(name string, data []byte) (node, error) {
 func (n node) check(depth int, size *int) error {
 	if *size += len(n.text); *size > maxText {
 		return fmt.Errorf("expands to more than %d MiB of text", maxText>>20)
+	}
+	for _, item := range n.items {
+		*size += len(item.text)
 	}
 	for _, m := range n.members {
 		if depth == maxDepth {
@@ -127,7 +133,7 @@ func jsonNode(decoder *json.Decoder, depth int) (node, error) {
 	}
 }
 
-// jsonContainer reads the rest of an object or a list. No key takes a list, so what is in it does not matter.
+// jsonContainer reads the rest of an object or a list. No key takes a list of more than plain values.
 func jsonContainer(decoder *json.Decoder, begin json.Delim, depth int) (node, error) {
 	n := node{kind: listNode}
 	if begin == '{' {
@@ -138,9 +144,12 @@ func jsonContainer(decoder *json.Decoder, begin json.Delim, depth int) (node, er
 	}
 	for decoder.More() {
 		if n.kind == listNode {
-			var skipped json.RawMessage
-			if err := decoder.Decode(&skipped); err != nil {
+			var raw json.RawMessage
+			if err := decoder.Decode(&raw); err != nil {
 				return node{}, err
+			}
+			if len(n.items) <= maxItems {
+				n.items = append(n.items, jsonItem(raw))
 			}
 			continue
 		}
@@ -157,6 +166,27 @@ func jsonContainer(decoder *json.Decoder, begin json.Delim, depth int) (node, er
 	}
 	_, err := decoder.Token() // the closing bracket
 	return n, err
+}
+
+// jsonItem makes an element of a list a node.
+func jsonItem(raw json.RawMessage) node {
+	n := node{text: string(raw)}
+	switch raw[0] {
+	case '{':
+		return node{kind: objectNode}
+	case '[':
+		return node{kind: listNode}
+	case 'n':
+		return node{}
+	case 't', 'f':
+		n.kind = boolNode
+	case '"':
+		n.kind = textNode
+		_ = json.Unmarshal(raw, &n.text) // the syntax was checked
+	default:
+		n.kind = numberNode
+	}
+	return n
 }
 
 // parseYAML reads YAML with the parser beneath sigs.k8s.io/yaml. That package itself turns numbers into floats before
@@ -205,9 +235,12 @@ func (n *node) UnmarshalYAML(unmarshal func(any) error) error {
 		*n = yamlScalar(text, value)
 		return nil
 	}
-	var list []ignored
+	var list []item
 	if unmarshal(&list) == nil {
 		n.kind = listNode
+		for _, i := range list[:min(len(list), maxItems+1)] {
+			n.items = append(n.items, node(i))
+		}
 		return nil
 	}
 	var object map[string]node
@@ -233,6 +266,28 @@ func yamlScalar(text string, value any) node {
 		n.kind = numberNode
 	}
 	return n
+}
+
+// item is an element of a YAML list: a node without what objects and lists hold.
+type item node
+
+// UnmarshalYAML is called for everything but null.
+func (i *item) UnmarshalYAML(unmarshal func(any) error) error {
+	var text string
+	var list []ignored
+	switch {
+	case unmarshal(&text) == nil:
+		var value any
+		if err := unmarshal(&value); err != nil {
+			return err
+		}
+		*i = item(yamlScalar(text, value))
+	case unmarshal(&list) == nil:
+		i.kind = listNode
+	default:
+		i.kind = objectNode
+	}
+	return nil
 }
 
 // ignored takes any YAML value and keeps nothing of it.

@@ -91,6 +91,8 @@ func copyInto(to, from reflect.Value) {
 	case from.Kind() == reflect.Pointer && !from.IsNil():
 		to.Set(reflect.New(from.Type().Elem()))
 		copyInto(to.Elem(), from.Elem())
+	case from.Kind() == reflect.Slice && !from.IsNil():
+		to.Set(reflect.AppendSlice(reflect.MakeSlice(from.Type(), 0, from.Len()), from))
 	case from.Kind() == reflect.Map && !from.IsNil():
 		to.Set(reflect.MakeMapWithSize(from.Type(), from.Len()))
 		for entry := from.MapRange(); entry.Next(); {

@@ -19,8 +19,9 @@ func withSecrets() *Config {
 			Arc:              &ArcConfig{Tags: map[string]string{"a": "b"}},
 			TargetCluster:    &TargetClusterConfig{Name: "derived"},
 		},
-		Agent: AgentConfig{EnableDriftDetectionAndRemediation: new(true)},
-		Node:  NodeConfig{Labels: map[string]string{"a": "b"}},
+		Agent: AgentConfig{EnableDriftDetectionAndRemediation: new(true), Bootstrap: AgentBootstrapConfig{Command: []string{"/b"}},
+			MaintenanceWindow: &MaintenanceWindowConfig{Start: "22:00", Days: []string{"Mon"}}},
+		Node: NodeConfig{Labels: map[string]string{"a": "b"}},
 	}
 }
 
@@ -36,6 +37,7 @@ func TestRedactedIsADeepCopyWithoutSecrets(t *testing.T) {
 	}
 	safe.Azure.Arc.Tags["a"], safe.Node.Labels["a"] = "x", "x"
 	safe.Azure.TargetCluster.Name, *safe.Agent.EnableDriftDetectionAndRemediation = "x", false
+	safe.Agent.Bootstrap.Command[0], safe.Agent.MaintenanceWindow.Start, safe.Agent.MaintenanceWindow.Days[0] = "x", "x", "x"
 	if !reflect.DeepEqual(cfg, withSecrets()) {
 		t.Errorf("after changes to the copy: got %v, want the original as it was", cfg)
 	}

@@ -3,7 +3,8 @@ package config
 // Config is everything the agent can be told. Its zero value is valid Go but not a complete configuration: see
 // [Config.SetDefaults] and [Config.Validate].
 //
-// Tags: json names the key, doc explains it, secret marks what must never be shown.
+// Tags: json names the key, doc explains it, secret marks what must never be shown, default tells what a zero value means
+// where SetDefaults leaves it zero.
 type Config struct {
 	Azure      AzureConfig      `json:"azure" doc:"Azure identity of the node and the cluster it belongs to"`
 	Agent      AgentConfig      `json:"agent" doc:"the agent itself"`
@@ -67,14 +68,6 @@ type ArcConfig struct {
 	Tags          map[string]string `json:"tags,omitempty" doc:"tags of the Arc machine"`
 	ResourceGroup string            `json:"resourceGroup,omitempty" doc:"resource group of the Arc machine; without it the cluster's"`
 	Location      string            `json:"location,omitempty" doc:"region of the Arc machine; without it the cluster's"`
-}
-
-// AgentConfig is about the agent itself.
-type AgentConfig struct {
-	LogLevel string `json:"logLevel,omitempty" doc:"debug, info, warning or error"`
-	LogDir   string `json:"logDir,omitempty" doc:"folder of the log file"`
-	// EnableDriftDetectionAndRemediation is nil when nothing is said, which means yes.
-	EnableDriftDetectionAndRemediation *bool `json:"enableDriftDetectionAndRemediation,omitempty" doc:"whether drift from the desired state is looked for and remedied"`
 }
 
 // KubernetesConfig is the Kubernetes release a node is made of.

@@ -41,6 +41,7 @@ func (r *report) validate(c *Config) {
 	r.validateAzure(c)
 	r.validateAuth(c)
 	r.validateAgent(c)
+	r.validateLoop(c.Agent)
 	r.validateNode(c)
 	r.validatePaths(c)
 }

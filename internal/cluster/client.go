@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -96,11 +95,7 @@ func (c *Client) Node(ctx context.Context, source Source) (Answer, error) {
 	// No retries: client-go's take longer than a look may, and would turn every reason into a time-out. The next look asks again.
 	err = conn.rest.Get().MaxRetries(0).Resource("nodes").Name(conn.nodeName).Do(ctx).Into(node)
 	if err != nil {
-		err = fmt.Errorf("get node %s: %w", conn.nodeName, err)
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) && ReasonOf(err) == ReasonUnavailable {
-			err = reasoned(ReasonTimeout, err) // net/http hands on the cause for which ctx ended, which can be any error
-		}
-		return answer, err
+		return answer, timedOut(ctx, fmt.Errorf("get node %s: %w", conn.nodeName, err))
 	}
 	answer.Node = node
 	answer.LeaseRenewed, _ = conn.leaseRenewed(ctx) // less than the Node matters: without the right to read it, its age isn't shown

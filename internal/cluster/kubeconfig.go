@@ -22,6 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/aks-flex-node/agent/internal/host"
+	"github.com/aks-flex-node/agent/internal/observe"
 )
 
 // maxKubeconfig bounds a kubeconfig and each file it names, in bytes.
@@ -34,6 +35,9 @@ type credentials struct {
 	files  map[string]host.Identity // every file that was read, and which one it was
 	// nodeName is that of a client certificate for system:node:NAME, or "".
 	nodeName string
+	// certificate is the client certificate, nil for an identity without one; certificateFile is where it lies.
+	certificate     *x509.Certificate
+	certificateFile string
 }
 
 // stillCurrent reports whether every file is the one that was read.
@@ -69,7 +73,7 @@ func loadCredentials(path string) (*credentials, error) {
 	if err := clientcmd.ResolveLocalPaths(kubeconfig); err != nil {
 		return nil, reasoned(ReasonKubeconfigInvalid, fmt.Errorf("kubeconfig %s: %w", path, err))
 	}
-	if err := c.inline(kubeconfig); err != nil {
+	if err := c.inline(path, kubeconfig); err != nil {
 		return nil, err
 	}
 	c.config, err = clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -85,6 +89,22 @@ func loadCredentials(path string) (*credentials, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// ClientCertificate reads the client certificate of a kubeconfig's user. Its path is that of the kubeconfig where it is written in there.
+// Where a plugin or a token speaks for the user, there is none: then only Plugin is set. ReasonOf tells what an error is.
+func ClientCertificate(kubeconfig string) (observe.Certificate, error) {
+	c, err := loadCredentials(kubeconfig)
+	switch {
+	case err != nil:
+		return observe.Certificate{}, err
+	case c.certificate == nil:
+		return observe.Certificate{Plugin: true}, nil
+	}
+	return observe.Certificate{
+		Path: c.certificateFile, Subject: c.certificate.Subject.CommonName,
+		NotBefore: c.certificate.NotBefore, NotAfter: c.certificate.NotAfter,
+	}, nil
 }
 
 // missingPart says what a kubeconfig lacks of the chain from its current context to a server and a user. clientcmd would fill the gaps in
@@ -134,9 +154,13 @@ func fileError(err error) error {
 
 // inline reads what the current context has in files of its own. client-go would open them itself, later and again, and hang with what
 // lies there.
-func (c *credentials) inline(k *clientcmdapi.Config) error {
+func (c *credentials) inline(path string, k *clientcmdapi.Config) error {
 	current := k.Contexts[k.CurrentContext]
 	cluster, user := k.Clusters[current.Cluster], k.AuthInfos[current.AuthInfo]
+	c.certificateFile = path
+	if len(user.ClientCertificateData) == 0 && user.ClientCertificate != "" {
+		c.certificateFile = user.ClientCertificate
+	}
 	for _, f := range []struct {
 		path *string
 		data *[]byte
@@ -175,14 +199,16 @@ func (c *credentials) readNamed(path string) ([]byte, error) {
 	return b, err
 }
 
-// identify takes the node's name from a client certificate.
+// identify reads the client certificate, and takes the node's name from it.
 func (c *credentials) identify(kubeconfig string) error {
 	if len(c.config.CertData) == 0 {
 		return nil
 	}
-	if _, err := tls.X509KeyPair(c.config.CertData, c.config.KeyData); err != nil {
+	pair, err := tls.X509KeyPair(c.config.CertData, c.config.KeyData)
+	if err != nil {
 		return reasoned(ReasonKubeconfigInvalid, fmt.Errorf("client certificate of kubeconfig %s: %w", kubeconfig, err))
 	}
+	c.certificate = pair.Leaf
 	c.nodeName = nodeNameOf(c.config.CertData)
 	return nil
 }

@@ -127,7 +127,7 @@ func TestWithoutRightsTheReasonIsTold(t *testing.T) {
 		return s.Node.Known() && s.Node.Value.Name == "n1", fmt.Sprintf("%+v", s.Node)
 	}))
 	for what, want := range map[string]string{
-		"get nodes": "yes", "watch nodes": "yes", "get leases.coordination.k8s.io -n kube-node-lease": "yes", "patch nodes --subresource=status": "no", "create events": "no",
+		"get nodes": "yes", "watch nodes": "yes", "get leases.coordination.k8s.io -n kube-node-lease": "yes", "patch nodes --subresource=status": "yes", "create events": "yes",
 		"patch nodes": "no", "delete nodes": "no", "get secrets": "no", "list pods": "no", "create pods": "no", "update leases.coordination.k8s.io -n kube-node-lease": "no",
 	} {
 		got, err := c.Kubectl(t.Context(), append([]string{"auth", "can-i", "--as=stranger"}, strings.Fields(what)...)...)

@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "watcher":
 		os.Exit(serveWatcher())
+	case "teller":
+		os.Exit(serveTeller())
+	case "actor":
+		os.Exit(serveActor())
 	default:
 		fmt.Fprintln(os.Stderr, "unknown role", role)
 		os.Exit(2)

@@ -4,7 +4,7 @@ import "time"
 
 // Certificate is the client certificate with which the kubelet proves to the API server who it is.
 type Certificate struct {
-	// Plugin: a credential plugin speaks for the kubelet instead, and there is no certificate; the other fields are zero then.
+	// Plugin: a credential plugin (or a token) speaks for the kubelet instead, and there is no certificate; the other fields are zero then.
 	Plugin bool   `json:"plugin,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Subject is its common name, such as system:node:edge-1.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type criClient struct {
 	current *criConnection
 	told    runtimeProgram // the last answer to that question
 	toldOn  string         // on this socket; empty for none
+	root    string         // folder in which the daemon said it keeps everything; empty when it did not
 }
 
 type criConnection struct {
@@ -206,7 +208,9 @@ func (c *criClient) runtimeProgram(ctx context.Context, socket string) (p runtim
 		if err != nil {
 			return err
 		}
-		if p, err = parseRuntimeConfig([]byte(st.GetInfo()["config"])); err != nil {
+		config := []byte(st.GetInfo()["config"])
+		c.keepRoot(parseRoot(config))
+		if p, err = parseRuntimeConfig(config); err != nil {
 			return err
 		}
 		k.mu.Lock()
@@ -223,6 +227,31 @@ func (c *criClient) runtimeProgram(ctx context.Context, socket string) (p runtim
 		return c.told, nil
 	}
 	return p, err
+}
+
+func (c *criClient) keepRoot(folder string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.root = folder
+}
+
+// rootFolder is the folder in which the daemon said, when it was last asked for its low-level runtime, that it keeps everything; or "".
+// Nobody is asked now.
+func (c *criClient) rootFolder() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.root
+}
+
+// parseRoot reads that folder out of containerd's configuration as its verbose status shows it.
+func parseRoot(config []byte) string {
+	var c struct {
+		Root string `json:"containerdRootDir"`
+	}
+	if err := json.Unmarshal(config, &c); err != nil || !filepath.IsAbs(c.Root) {
+		return ""
+	}
+	return c.Root
 }
 
 var errNoRuntimeConfig = errors.New("the runtime does not say which low-level runtime it uses")

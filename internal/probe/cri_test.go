@@ -196,6 +196,36 @@ func TestNoConnectionIsMadeAfterClose(t *testing.T) {
 	c.close()
 }
 
+func TestTheFolderInWhichContainerdKeepsEverything(t *testing.T) {
+	real1, err := os.ReadFile(filepath.Join("testdata", "containerd-1.6-config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for config, want := range map[string]string{
+		string(real1):                         "/run/containerd/root",
+		`{"containerdRootDir":"/data/c"}`:     "/data/c",
+		`{"containerdRootDir":"data"}`:        "",
+		`{"containerdRootDir":["/data"]}`:     "",
+		`{"rootDir":"/data/c/io.containerd"}`: "",
+		"":                                    "",
+	} {
+		if got := parseRoot([]byte(config)); got != want {
+			t.Errorf("given %.60q: got %q, want %q", config, got, want)
+		}
+	}
+
+	s, _ := newSuite(t)
+	if got := s.cri.rootFolder(); got != "" {
+		t.Errorf("before anybody asked: got %q, want none", got)
+	}
+	config := `{"containerdRootDir":"/data/c",` + runtimeConfig("kata", "io.containerd.kata.v2", "{}")[1:]
+	serveCRI(t, s.settings.criSocket, &fakeRuntime{version: "v1.7.20", ready: true, config: config})
+	s.lookAtRunc(t.Context(), time.Now())
+	if got := s.cri.rootFolder(); got != "/data/c" {
+		t.Errorf("got %q, want what the daemon said, whatever it starts containers with", got)
+	}
+}
+
 func FuzzRuntimeConfig(f *testing.F) {
 	real1, err := os.ReadFile(filepath.Join("testdata", "containerd-1.6-config.json"))
 	if err != nil {
@@ -217,6 +247,9 @@ func FuzzRuntimeConfig(f *testing.F) {
 		}
 		if err == nil && !json.Valid(config) {
 			t.Error("took something from what is no JSON")
+		}
+		if root := parseRoot(config); root != "" && (!filepath.IsAbs(root) || !json.Valid(config)) {
+			t.Errorf("got the root folder %q, want an absolute path out of JSON", root)
 		}
 	})
 }

@@ -32,6 +32,7 @@ func newSuite(t testing.TB) (s *Suite, dir string) {
 		hostName: "n1", userAgent: "test", searchPath: filepath.Join(dir, "bin"), criSocket: filepath.Join(dir, "cri.sock"),
 		kubeletConfig: filepath.Join(dir, "config.yaml"), kubeconfigs: []string{filepath.Join(dir, "kubeconfig")},
 		arcPaths: []string{filepath.Join(dir, "bin/azcmagent")},
+		disk:     diskPlaces{state: filepath.Join(dir, "lib"), kubelet: filepath.Join(dir, "kubelet"), containerd: filepath.Join(dir, "containerd")},
 	}
 	s.units.look = func(context.Context, time.Time) observe.Observation[units] {
 		return observe.CannotTell[units]("NoSystemd", "there are no units in this test")

@@ -79,12 +79,17 @@ func (s *Suite) nodeSource(facts units) cluster.Source {
 		name = strings.ToLower(strings.TrimSpace(flagValue(args, "hostname-override"))) // as the kubelet does
 	}
 	return cluster.Source{
-		Kubeconfig: cluster.FindKubeconfig(append([]string{flagValue(args, "kubeconfig")}, s.settings.kubeconfigs...)),
+		Kubeconfig: s.kubeletKubeconfig(args),
 		NodeName:   name,
 		HostName:   s.settings.hostName,
 		PluginEnv:  facts.azureEnvironment(),
 		UserAgent:  s.settings.userAgent,
 	}
+}
+
+// kubeletKubeconfig is the path of the kubeconfig of a kubelet with these arguments.
+func (s *Suite) kubeletKubeconfig(kubeletArgs []string) string {
+	return cluster.FindKubeconfig(append([]string{flagValue(kubeletArgs, "kubeconfig")}, s.settings.kubeconfigs...))
 }
 
 // identityVariables say where a managed identity is to be had, and whom to trust there.

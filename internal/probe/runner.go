@@ -44,17 +44,26 @@ type runner[T any] struct {
 	// every is how long an observation is good for before a new look is made; 0 looks each time.
 	every time.Duration
 	// look is the probe. It gets a context with the deadline and the time at which this round of looks began.
-	look func(ctx context.Context, round time.Time) observe.Observation[T]
-	// underWay counts the looks of all runners that share it; nil counts nothing.
-	underWay *atomic.Int32
+	look   func(ctx context.Context, round time.Time) observe.Observation[T]
+	shared *shared // nil: with nobody
 
-	mu     sync.Mutex
-	flight *flight[T]
-	last   observe.Observation[T]
-	round  time.Time // for which the last look was made
-	short  bool      // it had less time than deadline and couldn't tell: that is an answer for its own round only
-	good   *T
-	goodAt time.Time
+	mu       sync.Mutex
+	flight   *flight[T]
+	last     observe.Observation[T]
+	round    time.Time // for which the last look was made
+	began    time.Time // when it began
+	short    bool      // it had less time than deadline, or was given up, and couldn't tell: that is an answer for its own round only
+	good     *T
+	goodAt   time.Time
+	looks    uint64 // that have ended
+	failures uint64 // of those
+	took     time.Duration
+}
+
+// shared is what the runners of one Suite have in common.
+type shared struct {
+	underWay atomic.Int32 // looks
+	landed   func()       // called after each look; nil calls nobody
 }
 
 // flight is a look under way.
@@ -78,19 +87,43 @@ func (r *runner[T]) observe(ctx, life context.Context, round time.Time) observe.
 	return r.wait(ctx, r.join(ctx, life, round))
 }
 
+// anew is observe for whoever was told at a certain time that something has changed: what it returns comes from a look that began no
+// earlier. One that has been under way since before says nothing about that, and is only waited for. The look has all of its own time,
+// however little the caller has: others may be waiting for it too, and without any it ends.
+func (r *runner[T]) anew(ctx, life context.Context, since time.Time) observe.Observation[T] {
+	for {
+		f, old := r.joinSince(life, life, since, since)
+		if !old {
+			return r.wait(ctx, f)
+		}
+		if !r.outlast(ctx, f) {
+			return r.stamped(r.missing(ctx, f))
+		}
+	}
+}
+
 // join makes sure that there is such an observation, or a look under way that will bring it, and returns that look. What it returns must
 // be waited for.
 func (r *runner[T]) join(ctx, life context.Context, round time.Time) *flight[T] {
+	f, _ := r.joinSince(ctx, life, round, time.Time{})
+	return f
+}
+
+// joinSince is join where the look must not have begun before since. A look under way that has is returned as old, and not joined.
+func (r *runner[T]) joinSince(ctx, life context.Context, round, since time.Time) (f *flight[T], old bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.fresh(round) {
-		return nil
+	if r.fresh(round) && !r.began.Before(since) {
+		return nil, false
+	}
+	if r.flight != nil && r.flight.began.Before(since) {
+		return r.flight, true
 	}
 	if r.flight == nil {
 		r.start(ctx, life, round)
 	}
 	r.flight.waiters++
-	return r.flight
+	return r.flight, false
 }
 
 // latest returns the last observation, however old.
@@ -98,6 +131,29 @@ func (r *runner[T]) latest() observe.Observation[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.withGood(r.last)
+}
+
+// current returns the last observation, unless a look that was begun since hangs: then that is the news, as of when it was given up.
+func (r *runner[T]) current() observe.Observation[T] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hangs() {
+		o := r.hung(r.flight)
+		o.At = r.flight.ends.Add(grace)
+		return r.withGood(o)
+	}
+	return r.withGood(r.last)
+}
+
+// hangs reports whether a look is under way that was given up; r.mu is held.
+func (r *runner[T]) hangs() bool {
+	return r.flight != nil && !time.Now().Before(r.flight.ends.Add(grace))
+}
+
+func (r *runner[T]) stat() Stat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Stat{Name: r.name, Looks: r.looks, Failures: r.failures, Last: r.took, Hangs: r.hangs()}
 }
 
 func (r *runner[T]) fresh(round time.Time) bool {
@@ -120,28 +176,44 @@ func (r *runner[T]) start(ctx, life context.Context, round time.Time) {
 	lookCtx, cancel := context.WithTimeoutCause(life, allowed, deadlineError(allowed))
 	f := &flight[T]{life: life, round: round, began: now, ends: now.Add(allowed), cancel: cancel, done: make(chan struct{})}
 	r.flight = f
-	if r.underWay != nil {
-		r.underWay.Add(1)
+	if r.shared != nil {
+		r.shared.underWay.Add(1)
 	}
 	go func() {
-		if r.underWay != nil {
-			defer r.underWay.Add(-1)
-		}
 		o := r.guarded(lookCtx, round)
 		cancel()
-		r.mu.Lock()
-		o.At = time.Now() // with the lock held: whoever joined did so before
-		r.flight, f.seen = nil, o
-		if o.Known() || !f.givenUp {
-			r.last, r.round, r.short = o, round, !o.Known() && (allowed < r.deadline || life.Err() != nil)
-		}
-		if o.Known() {
-			v := o.Value
-			r.good, r.goodAt = &v, o.At
-		}
-		r.mu.Unlock()
+		r.land(f, o, !o.Known() && (allowed < r.deadline || life.Err() != nil))
 		close(f.done)
+		if r.shared == nil {
+			return
+		}
+		if r.shared.landed != nil {
+			r.shared.landed()
+		}
+		r.shared.underWay.Add(-1)
 	}()
+}
+
+// land keeps what a look that has ended saw. short is what is said of the field of that name.
+func (r *runner[T]) land(f *flight[T], o observe.Observation[T], short bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.At = time.Now() // with the lock held: whoever joined did so before
+	r.flight, f.seen = nil, o
+	r.took = o.At.Sub(f.began)
+	r.looks++
+	if !o.Known() && o.Reason != observe.ReasonNotEnabled {
+		r.failures++
+	}
+	// What a look that was cancelled could not tell says nothing. But one that hung was the news meanwhile, and what was seen long before
+	// it must not take its place again.
+	if hung := !o.At.Before(f.ends.Add(grace)); o.Known() || !f.givenUp || hung {
+		r.last, r.round, r.began, r.short = o, f.round, f.began, short || !o.Known() && f.givenUp
+	}
+	if o.Known() {
+		v := o.Value
+		r.good, r.goodAt = &v, o.At
+	}
 }
 
 // guarded turns a panic into an observation: a bug in one probe must not take the agent down.
@@ -184,34 +256,53 @@ func (r *runner[T]) wait(ctx context.Context, f *flight[T]) observe.Observation[
 		return r.landed(ctx, f)
 	default:
 	}
-	abandon := time.NewTimer(time.Until(f.ends) + grace)
-	defer abandon.Stop()
-	var o observe.Observation[T]
-	select {
-	case <-f.done:
+	if r.outlast(ctx, f) {
 		return r.landed(ctx, f)
-	case <-abandon.C:
-		o = r.hung(f)
-	case <-ctx.Done():
-		o = r.hung(f)
-		if errors.Is(ctx.Err(), context.Canceled) {
-			o = observe.CannotTell[T](observe.ReasonCanceled, "%s: the look was given up by whoever asked", r.name)
-		}
 	}
-	o.At = time.Now()
+	o := r.missing(ctx, f)
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if f.waiters--; f.waiters == 0 && f == r.flight {
 		f.givenUp = true
 		f.cancel()
 	}
+	r.mu.Unlock()
+	return r.stamped(o)
+}
+
+// outlast waits for a look to end, and reports whether it did before it was given up and before ctx ended.
+func (r *runner[T]) outlast(ctx context.Context, f *flight[T]) bool {
+	abandon := time.NewTimer(time.Until(f.ends) + grace)
+	defer abandon.Stop()
+	select {
+	case <-f.done:
+		return true
+	case <-abandon.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// missing says why there is nothing from a look that was not outlasted.
+func (r *runner[T]) missing(ctx context.Context, f *flight[T]) observe.Observation[T] {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return observe.CannotTell[T](observe.ReasonCanceled, "%s: the look was given up by whoever asked", r.name)
+	}
+	return r.hung(f)
+}
+
+// stamped makes an observation one of now.
+func (r *runner[T]) stamped(o observe.Observation[T]) observe.Observation[T] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.At = time.Now()
 	return r.withGood(o)
 }
 
 // landed returns what a look that has ended saw.
 func (r *runner[T]) landed(ctx context.Context, f *flight[T]) observe.Observation[T] {
 	if f.givenUp && !f.seen.Known() { // before we came: what a cancelled look could not tell is no answer to us
-		return r.wait(ctx, r.join(ctx, f.life, f.round))
+		next, _ := r.joinSince(ctx, f.life, f.round, f.began) // of those that are under way, none is older
+		return r.wait(ctx, next)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,7 +2,7 @@
 //
 // A probe reads and never changes anything. It is a function of a context that returns an observation; the Suite gives it its deadline,
 // keeps a second look from starting while one is under way, remembers the last known value, and makes sure that a probe that hangs
-// delays nobody. A new subject is one new file and one line in New and in Look.
+// delays nobody. A new subject is one new file and one line in New, Look, Latest and Stats.
 package probe
 
 import (
@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,8 @@ import (
 const (
 	defaultDeadline = 5 * time.Second
 	arcDeadline     = 15 * time.Second
-	arcEvery        = time.Minute
+	// slowEvery is how often what changes slowly is looked at: once a minute, by whoever makes a round every minute or a little sooner.
+	slowEvery = 50 * time.Second
 )
 
 // Suite runs the probes. Its connections and caches stay warm between looks. It may be used by several goroutines.
@@ -36,7 +38,7 @@ type Suite struct {
 	cri      criClient
 	healthz  *http.Client
 	versions versionCache
-	underWay atomic.Int32                    // looks
+	shared   shared
 	watcher  atomic.Pointer[cluster.Watcher] // nil: the API server is asked at each look
 	started  *started                        // written and read by the look at units alone
 	parsed   fileCache[kubeletConfig]
@@ -48,6 +50,9 @@ type Suite struct {
 	runc          runner[observe.Program]
 	node          runner[observe.Node]
 	arc           runner[observe.Arc]
+	clock         runner[observe.Clock]
+	certificate   runner[observe.Certificate]
+	disk          runner[observe.Disk]
 }
 
 // New returns a Suite that looks at this machine, as the config says. A nil config is an empty one. Nothing is looked at, opened or
@@ -55,13 +60,16 @@ type Suite struct {
 func New(cfg *config.Config, agentVersion string) *Suite {
 	s := &Suite{settings: newSettings(cfg, agentVersion), healthz: newHealthzClient()}
 	s.life, s.end = context.WithCancel(context.Background())
-	s.units = runner[units]{name: "systemd", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtUnits}
-	s.kubelet = runner[observe.Program]{name: "kubelet version", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtKubelet}
-	s.kubeletHealth = runner[observe.KubeletHealth]{name: "kubelet health", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtKubeletHealth}
-	s.containerd = runner[observe.Runtime]{name: "containerd", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtContainerd}
-	s.runc = runner[observe.Program]{name: "runc", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtRunc}
-	s.node = runner[observe.Node]{name: "node", underWay: &s.underWay, deadline: defaultDeadline, look: s.lookAtNode}
-	s.arc = runner[observe.Arc]{name: "Arc", underWay: &s.underWay, deadline: arcDeadline, every: arcEvery, look: s.lookAtArc}
+	s.units = runner[units]{name: "systemd", shared: &s.shared, deadline: defaultDeadline, look: s.lookAtUnits}
+	s.kubelet = runner[observe.Program]{name: "kubelet version", shared: &s.shared, deadline: defaultDeadline, look: s.lookAtKubelet}
+	s.kubeletHealth = runner[observe.KubeletHealth]{name: "kubelet health", shared: &s.shared, deadline: defaultDeadline, look: s.lookAtKubeletHealth}
+	s.containerd = runner[observe.Runtime]{name: "containerd", shared: &s.shared, deadline: defaultDeadline, look: s.lookAtContainerd}
+	s.runc = runner[observe.Program]{name: "runc", shared: &s.shared, deadline: defaultDeadline, look: s.lookAtRunc}
+	s.node = runner[observe.Node]{name: "node", shared: &s.shared, deadline: defaultDeadline, look: s.lookAtNode}
+	s.arc = runner[observe.Arc]{name: "Arc", shared: &s.shared, deadline: arcDeadline, every: slowEvery, look: s.lookAtArc}
+	s.clock = runner[observe.Clock]{name: "clock", shared: &s.shared, deadline: defaultDeadline, every: slowEvery, look: lookAtClock}
+	s.certificate = runner[observe.Certificate]{name: "certificate", shared: &s.shared, deadline: defaultDeadline, every: slowEvery, look: s.lookAtCertificate}
+	s.disk = runner[observe.Disk]{name: "disk", shared: &s.shared, deadline: defaultDeadline, every: slowEvery, look: s.lookAtDisk}
 	return s
 }
 
@@ -69,8 +77,8 @@ func New(cfg *config.Config, agentVersion string) *Suite {
 // deadline plus a moment, or within ctx. What could not be told is unknown in the Set, with the reason; there is no error.
 func (s *Suite) Look(ctx context.Context) observe.Set {
 	round := time.Now()
-	// All begin before any is waited for: each has its own deadline, whichever is waited for first. The units are first, with all the
-	// time there is, since other probes need their facts and would give them less.
+	// All begin before any is waited for: each has its own deadline, whichever is waited for first. The units are first, so that other
+	// probes, which need their facts, find this look under way.
 	units := s.units.join(ctx, s.life, round)
 	kubelet := s.kubelet.join(ctx, s.life, round)
 	kubeletHealth := s.kubeletHealth.join(ctx, s.life, round)
@@ -90,6 +98,40 @@ func (s *Suite) Look(ctx context.Context) observe.Set {
 	return set
 }
 
+// LookAtHost looks at what feeds conditions and not the snapshot. It changes slowly: what was seen within the last minute is returned
+// again. Otherwise it is like Look.
+func (s *Suite) LookAtHost(ctx context.Context) observe.Host {
+	round := time.Now()
+	clock := s.clock.join(ctx, s.life, round)
+	certificate := s.certificate.join(ctx, s.life, round)
+	disk := s.disk.join(ctx, s.life, round)
+	return observe.Host{
+		Clock:       s.clock.wait(ctx, clock),
+		Certificate: s.certificate.wait(ctx, certificate),
+		Disk:        s.disk.wait(ctx, disk),
+	}
+}
+
+// LookAtUnits asks systemd anew about the units; what it says is in Latest then. The question is asked after the call began: one that is
+// under way may have been asked before what the caller was told of.
+func (s *Suite) LookAtUnits(ctx context.Context) { s.units.anew(ctx, s.life, time.Now()) }
+
+// LookAtNode looks anew at the Node, as LookAtUnits does at the units.
+func (s *Suite) LookAtNode(ctx context.Context) { s.node.anew(ctx, s.life, time.Now()) }
+
+// LookLocal looks anew at whatever a unit's start or stop touches: the units and what their programs say. All of it is on this machine;
+// none of it waits for another. It returns when the last look is in Latest; OnLanded tells of each.
+func (s *Suite) LookLocal(ctx context.Context) {
+	now := time.Now()
+	var all sync.WaitGroup
+	all.Go(func() { s.units.anew(ctx, s.life, now) })
+	all.Go(func() { s.kubelet.anew(ctx, s.life, now) })
+	all.Go(func() { s.kubeletHealth.anew(ctx, s.life, now) })
+	all.Go(func() { s.containerd.anew(ctx, s.life, now) })
+	all.Go(func() { s.runc.anew(ctx, s.life, now) })
+	all.Wait()
+}
+
 // closeWait is how long Close waits for looks to end: killing a command takes a moment, and whoever closes may be about to exit.
 const closeWait = 300 * time.Millisecond
 
@@ -98,7 +140,7 @@ func (s *Suite) Close() {
 	s.end()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for began := time.Now(); s.underWay.Load() > 0 && time.Since(began) < closeWait; {
+	for began := time.Now(); s.shared.underWay.Load() > 0 && time.Since(began) < closeWait; {
 		<-tick.C
 	}
 	s.cri.close()
@@ -119,6 +161,7 @@ type settings struct {
 	criSocket     string
 	arcPaths      []string
 	kubeletConfig string
+	disk          diskPlaces
 }
 
 func newSettings(cfg *config.Config, agentVersion string) settings {
@@ -144,17 +187,11 @@ func newSettings(cfg *config.Config, agentVersion string) settings {
 		criSocket:     "/run/containerd/containerd.sock",
 		arcPaths:      []string{"/opt/azcmagent/bin/azcmagent"},
 		kubeletConfig: kubeletDir + "/config.yaml",
+		disk: diskPlaces{
+			state:      "/var/lib",
+			kubelet:    kubeletDir,
+			containerd: "/var/lib/containerd",
+			status:     []string{"/run/aks-flex-node", "/tmp/aks-flex-node"},
+		},
 	}
-}
-
-// Stat is how one probe fares.
-type Stat struct {
-	Name string `json:"name"`
-	// Looks is how many looks have ended, Failures how many of them could not tell.
-	Looks    uint64 `json:"looks"`
-	Failures uint64 `json:"failures"`
-	// Last is how long the last look took, in nanoseconds.
-	Last time.Duration `json:"last"`
-	// Hangs: a look is under way past its deadline.
-	Hangs bool `json:"hangs,omitempty"`
 }

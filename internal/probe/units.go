@@ -88,12 +88,16 @@ func (u units) containerdPath(fallback string) string {
 	return daemonPath(u.containerd.MainPID, fallback)
 }
 
-func (s *Suite) lookAtUnits(ctx context.Context, _ time.Time) observe.Observation[units] {
-	names := []string{kubeletUnit, containerdUnit}
+// unitNames are the units that matter; Arc's where Arc is enabled or installed.
+func (s *Suite) unitNames() []string {
 	if s.settings.arcEnabled || s.azcmagent() != "" {
-		names = append(names, arcUnit)
+		return []string{kubeletUnit, containerdUnit, arcUnit}
 	}
-	seen, err := s.systemd.Units(ctx, names...)
+	return []string{kubeletUnit, containerdUnit}
+}
+
+func (s *Suite) lookAtUnits(ctx context.Context, _ time.Time) observe.Observation[units] {
+	seen, err := s.systemd.Units(ctx, s.unitNames()...)
 	switch {
 	case errors.Is(err, host.ErrNoSystemd):
 		return observe.CannotTell[units]("NoSystemd", "%v: there are no units to ask about", err)
@@ -146,5 +150,17 @@ func (s *Suite) unitFacts(ctx context.Context, round time.Time) (facts units, kn
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/3)
 		defer cancel()
 	}
-	return s.units.observe(ctx, s.life, round).Best()
+	return s.units.anew(ctx, s.life, round).Best()
+}
+
+// lastFacts are what was last seen of the units, for probes that look seldom and can do with that. The units are only looked at where
+// nobody has yet.
+func (s *Suite) lastFacts(ctx context.Context, round time.Time) units {
+	last := s.units.latest()
+	if last.At.IsZero() {
+		facts, _ := s.unitFacts(ctx, round)
+		return facts
+	}
+	facts, _ := last.Best()
+	return facts
 }

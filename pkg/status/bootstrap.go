@@ -19,26 +19,24 @@ const maxSnapshotAge = 5 * time.Minute
 // ground is one thing that speaks for a bootstrap: a code for programs, which
 // never changes, and a text for people.
 type ground struct {
-	code groundCode
+	code string
 	text string
 }
-
-type groundCode string
 
 // Every ground there is. The first four concern the file, and each stands
 // alone; the others concern what it says, and several can hold at once.
 const (
-	groundSnapshotMissing    groundCode = "SnapshotMissing"
-	groundSnapshotUnreadable groundCode = "SnapshotUnreadable"
-	groundSnapshotUntrusted  groundCode = "SnapshotUntrusted"
-	groundSnapshotInvalid    groundCode = "SnapshotInvalid"
+	groundSnapshotMissing    = "SnapshotMissing"
+	groundSnapshotUnreadable = "SnapshotUnreadable"
+	groundSnapshotUntrusted  = "SnapshotUntrusted"
+	groundSnapshotInvalid    = "SnapshotInvalid"
 
-	groundKubeletNotRunning     groundCode = "KubeletNotRunning"
-	groundArcNotConnected       groundCode = "ArcNotConnected"
-	groundSnapshotStale         groundCode = "SnapshotStale"
-	groundSnapshotInFuture      groundCode = "SnapshotInFuture"
-	groundKubeletVersionUnknown groundCode = "KubeletVersionUnknown"
-	groundRuncVersionUnknown    groundCode = "RuncVersionUnknown"
+	groundKubeletNotRunning     = "KubeletNotRunning"
+	groundArcNotConnected       = "ArcNotConnected"
+	groundSnapshotStale         = "SnapshotStale"
+	groundSnapshotInFuture      = "SnapshotInFuture"
+	groundKubeletVersionUnknown = "KubeletVersionUnknown"
+	groundRuncVersionUnknown    = "RuncVersionUnknown"
 )
 
 // needsBootstrap answers from the file at path alone, and logs why: a yes at
@@ -126,8 +124,10 @@ func isUnknown(version string) bool {
 	return version == "" || version == versionUnknown
 }
 
-func codesOf(grounds []ground) []groundCode {
-	codes := make([]groundCode, len(grounds))
+// codesOf returns plain strings: the agent, and whoever else hooks the logger,
+// reads them there.
+func codesOf(grounds []ground) []string {
+	codes := make([]string, len(grounds))
 	for i, g := range grounds {
 		codes[i] = g.code
 	}

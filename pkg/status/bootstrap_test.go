@@ -19,11 +19,11 @@ func TestBootstrapIsNeededWhen(t *testing.T) {
 	tests := map[string]struct {
 		change  func(*NodeStatus)
 		arc     bool
-		grounds []groundCode
+		grounds []string
 	}{
 		"all is well":               {func(*NodeStatus) {}, false, nil},
 		"all is well, with Arc":     {func(*NodeStatus) {}, true, nil},
-		"the kubelet isn't running": {func(s *NodeStatus) { s.KubeletRunning = false }, false, []groundCode{groundKubeletNotRunning}},
+		"the kubelet isn't running": {func(s *NodeStatus) { s.KubeletRunning = false }, false, []string{groundKubeletNotRunning}},
 		"the kubelet isn't ready: no ground": {
 			func(s *NodeStatus) { s.KubeletReady = "NotReady" }, false, nil,
 		},
@@ -32,7 +32,7 @@ func TestBootstrapIsNeededWhen(t *testing.T) {
 		},
 		"Arc is not connected but off": {func(s *NodeStatus) { s.ArcStatus = ArcStatus{} }, false, nil},
 		"Arc is on and not connected": {
-			func(s *NodeStatus) { s.ArcStatus.Connected = false }, true, []groundCode{groundArcNotConnected},
+			func(s *NodeStatus) { s.ArcStatus.Connected = false }, true, []string{groundArcNotConnected},
 		},
 		"Arc is on and connected, but not registered": {
 			func(s *NodeStatus) { s.ArcStatus.Registered = false }, true, nil,
@@ -41,41 +41,41 @@ func TestBootstrapIsNeededWhen(t *testing.T) {
 			func(s *NodeStatus) { s.LastUpdated = checkTime.Add(-5 * time.Minute) }, false, nil,
 		},
 		"a nanosecond older": {
-			func(s *NodeStatus) { s.LastUpdated = checkTime.Add(-5*time.Minute - 1) }, false, []groundCode{groundSnapshotStale},
+			func(s *NodeStatus) { s.LastUpdated = checkTime.Add(-5*time.Minute - 1) }, false, []string{groundSnapshotStale},
 		},
 		"a year old": {
-			func(s *NodeStatus) { s.LastUpdated = checkTime.AddDate(-1, 0, 0) }, false, []groundCode{groundSnapshotStale},
+			func(s *NodeStatus) { s.LastUpdated = checkTime.AddDate(-1, 0, 0) }, false, []string{groundSnapshotStale},
 		},
 		"exactly 5 minutes in the future: still fresh": {
 			func(s *NodeStatus) { s.LastUpdated = checkTime.Add(5 * time.Minute) }, false, nil,
 		},
 		"a nanosecond further": {
-			func(s *NodeStatus) { s.LastUpdated = checkTime.Add(5*time.Minute + 1) }, false, []groundCode{groundSnapshotInFuture},
+			func(s *NodeStatus) { s.LastUpdated = checkTime.Add(5*time.Minute + 1) }, false, []string{groundSnapshotInFuture},
 		},
 		"in the last year there is": {
-			func(s *NodeStatus) { s.LastUpdated = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC) }, false, []groundCode{groundSnapshotInFuture},
+			func(s *NodeStatus) { s.LastUpdated = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC) }, false, []string{groundSnapshotInFuture},
 		},
 		"without a time": {
-			func(s *NodeStatus) { s.LastUpdated = time.Time{} }, false, []groundCode{groundSnapshotStale},
+			func(s *NodeStatus) { s.LastUpdated = time.Time{} }, false, []string{groundSnapshotStale},
 		},
 		"now, in another time zone": {
 			func(s *NodeStatus) { s.LastUpdated = checkTime.In(time.FixedZone("far", -9*3600)) }, false, nil,
 		},
 		"no kubelet version": {
-			func(s *NodeStatus) { s.KubeletVersion = "" }, false, []groundCode{groundKubeletVersionUnknown},
+			func(s *NodeStatus) { s.KubeletVersion = "" }, false, []string{groundKubeletVersionUnknown},
 		},
 		"unknown kubelet version": {
-			func(s *NodeStatus) { s.KubeletVersion = "unknown" }, false, []groundCode{groundKubeletVersionUnknown},
+			func(s *NodeStatus) { s.KubeletVersion = "unknown" }, false, []string{groundKubeletVersionUnknown},
 		},
 		"no runc version": {
-			func(s *NodeStatus) { s.RuncVersion = "" }, false, []groundCode{groundRuncVersionUnknown},
+			func(s *NodeStatus) { s.RuncVersion = "" }, false, []string{groundRuncVersionUnknown},
 		},
 		"unknown runc version": {
-			func(s *NodeStatus) { s.RuncVersion = "unknown" }, false, []groundCode{groundRuncVersionUnknown},
+			func(s *NodeStatus) { s.RuncVersion = "unknown" }, false, []string{groundRuncVersionUnknown},
 		},
 		"everything at once": {
 			func(s *NodeStatus) { *s = NodeStatus{} }, true,
-			[]groundCode{groundKubeletNotRunning, groundArcNotConnected, groundSnapshotStale, groundKubeletVersionUnknown, groundRuncVersionUnknown},
+			[]string{groundKubeletNotRunning, groundArcNotConnected, groundSnapshotStale, groundKubeletVersionUnknown, groundRuncVersionUnknown},
 		},
 	}
 	for name, tt := range tests {
@@ -119,20 +119,20 @@ func TestBootstrapFromTheFileAlone(t *testing.T) {
 	tests := map[string]struct {
 		given func(t *testing.T, path string)
 		cfg   *config.Config
-		codes []groundCode // none: no bootstrap
+		codes []string // none: no bootstrap
 		text  string
 	}{
 		"a healthy node":                   {content(healthy), nil, nil, "the snapshot is fresh"},
 		"a healthy node, empty config":     {content(healthy), &config.Config{}, nil, "the snapshot is fresh"},
 		"a healthy node, Arc off":          {content(healthy), arcOff, nil, "the snapshot is fresh"},
-		"a healthy node, Arc on":           {content(healthy), arcOn, []groundCode{groundArcNotConnected}, "Arc is enabled but not connected"},
-		"a missing file":                   {func(*testing.T, string) {}, nil, []groundCode{groundSnapshotMissing}, "there is no snapshot at "},
-		"an empty file":                    {content(nil), nil, []groundCode{groundSnapshotInvalid}, "is not a snapshot"},
-		"half a file":                      {content(healthy[:50]), nil, []groundCode{groundSnapshotInvalid}, "is not a snapshot"},
-		"null":                             {content([]byte("null")), nil, []groundCode{groundSnapshotInvalid}, "is not a snapshot"},
-		"a folder in its place":            {func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o700)) }, nil, []groundCode{groundSnapshotInvalid}, "a folder"},
-		"a link to itself":                 {func(t *testing.T, path string) { must(t, os.Symlink(path, path)) }, nil, []groundCode{groundSnapshotUnreadable}, "could not be read"},
-		"an older agent's, all but empty ": {content([]byte("{}")), nil, []groundCode{groundKubeletNotRunning, groundSnapshotStale, groundKubeletVersionUnknown, groundRuncVersionUnknown}, "the kubelet isn't running; the snapshot has no time; "},
+		"a healthy node, Arc on":           {content(healthy), arcOn, []string{groundArcNotConnected}, "Arc is enabled but not connected"},
+		"a missing file":                   {func(*testing.T, string) {}, nil, []string{groundSnapshotMissing}, "there is no snapshot at "},
+		"an empty file":                    {content(nil), nil, []string{groundSnapshotInvalid}, "is not a snapshot"},
+		"half a file":                      {content(healthy[:50]), nil, []string{groundSnapshotInvalid}, "is not a snapshot"},
+		"null":                             {content([]byte("null")), nil, []string{groundSnapshotInvalid}, "is not a snapshot"},
+		"a folder in its place":            {func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o700)) }, nil, []string{groundSnapshotInvalid}, "a folder"},
+		"a link to itself":                 {func(t *testing.T, path string) { must(t, os.Symlink(path, path)) }, nil, []string{groundSnapshotUnreadable}, "could not be read"},
+		"an older agent's, all but empty ": {content([]byte("{}")), nil, []string{groundKubeletNotRunning, groundSnapshotStale, groundKubeletVersionUnknown, groundRuncVersionUnknown}, "the kubelet isn't running; the snapshot has no time; "},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestBootstrapFromTheFileAlone(t *testing.T) {
 			if entry.Level != level || !strings.Contains(entry.Message, tt.text) || entry.Data["path"] != path {
 				t.Errorf("got %v %q %v, want %v with %q", entry.Level, entry.Message, entry.Data, level, tt.text)
 			}
-			if codes, _ := entry.Data["grounds"].([]groundCode); !slices.Equal(codes, tt.codes) {
+			if codes, _ := entry.Data["grounds"].([]string); !slices.Equal(codes, tt.codes) {
 				t.Errorf("got grounds %q, want %q", codes, tt.codes)
 			}
 			if needsBootstrap(path, tt.cfg, nil, checkTime) != got {

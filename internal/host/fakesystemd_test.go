@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,6 +38,11 @@ type fakeSystemd struct {
 	units map[string]fakeUnit
 	fails *dbus.Error // in place of a list of units
 	asked []string    // "list", or the interface and name of each unit asked about
+	// refuses are the errors with which it answers a method of the manager, by its name.
+	refuses map[string]*dbus.Error
+	// acts are the requests that it did not refuse: method and arguments.
+	acts []string
+	bus  *dbus.Conn // as whom it sends signals, once it has joined one
 }
 
 func (f *fakeSystemd) set(name string, u fakeUnit) {
@@ -79,13 +84,13 @@ func (f *fakeSystemd) ListUnitsByNames(names []string) ([]sd.UnitStatus, *dbus.E
 		}
 		u := f.units[name]
 		row := sd.UnitStatus{
-			Name: name, LoadState: "not-found", ActiveState: "inactive", SubState: "dead", Path: "/unit", JobType: u.job, JobPath: "/",
+			Name: name, LoadState: "not-found", ActiveState: "inactive", SubState: "dead", Path: unitPathOf(name), JobType: u.job, JobPath: "/",
 		}
 		if u.load != "" {
 			row.LoadState, row.ActiveState, row.SubState = u.load, u.active, u.sub
 		}
 		if u.id != "" {
-			row.Name = u.id
+			row.Name, row.Path = u.id, unitPathOf(u.id)
 		}
 		rows = append(rows, row)
 	}
@@ -97,7 +102,7 @@ func (f *fakeSystemd) getAll(path dbus.ObjectPath, iface string) (map[string]dbu
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, u := range f.units {
-		if string(path) != managerPath+"/unit/"+sd.PathBusEscape(name) {
+		if path != unitPathOf(name) {
 			continue
 		}
 		if u.propertiesErrorName != "" {
@@ -107,18 +112,45 @@ func (f *fakeSystemd) getAll(path dbus.ObjectPath, iface string) (map[string]dbu
 		f.asked = append(f.asked, kind+" "+name)
 		properties := map[string]dbus.Variant{}
 		more := u.service
-		if kind == "Unit" {
+		if kind == "" { // all of them
+			maps.Copy(properties, variants(u.service))
+		}
+		if kind == "Unit" || kind == "" {
 			more = u.unit
 			for k, v := range map[string]any{"Id": name, "LoadState": u.load, "ActiveState": u.active, "SubState": u.sub} {
 				properties[k] = dbus.MakeVariant(v)
 			}
 		}
-		for k, v := range more {
-			properties[k] = dbus.MakeVariant(v)
-		}
+		maps.Copy(properties, variants(more))
 		return properties, nil
 	}
 	return nil, dbus.NewError("org.freedesktop.DBus.Error.UnknownObject", []any{"no unit at " + string(path)})
+}
+
+func variants(values map[string]any) map[string]dbus.Variant {
+	all := map[string]dbus.Variant{}
+	for k, v := range values {
+		all[k] = dbus.MakeVariant(v)
+	}
+	return all
+}
+
+func unitPathOf(name string) dbus.ObjectPath {
+	return dbus.ObjectPath(managerPath + "/unit/" + sd.PathBusEscape(name))
+}
+
+// act is a method that makes a job, or nothing.
+func (f *fakeSystemd) act(method string, args []any) (job any, failed *dbus.Error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.refuses[method]; err != nil {
+		return nil, err
+	}
+	f.acts = append(f.acts, strings.TrimSpace(fmt.Sprintln(append([]any{method}, args...)...)))
+	if method == "ResetFailedUnit" {
+		return nil, nil
+	}
+	return dbus.ObjectPath(managerPath + "/job/1"), nil
 }
 
 // answer makes the reply to a call.
@@ -129,6 +161,10 @@ func (f *fakeSystemd) answer(call *dbus.Message) *dbus.Message {
 	names, _ := call.Body[0].([]string)
 	property, _ := call.Body[0].(string)
 	switch member, _ := call.Headers[dbus.FieldMember].Value().(string); member {
+	case "StartUnit", "RestartUnit", "StopUnit", "ResetFailedUnit", "StartTransientUnit":
+		body, failed = f.act(member, call.Body)
+	case "Get":
+		body = dbus.MakeVariant("degraded")
 	case "ListUnitsByNames":
 		body, failed = f.ListUnitsByNames(names)
 	case "GetAll":
@@ -137,7 +173,9 @@ func (f *fakeSystemd) answer(call *dbus.Message) *dbus.Message {
 		failed = dbus.NewError("org.freedesktop.DBus.Error.UnknownMethod", []any{"unknown method " + member})
 	}
 	reply := &dbus.Message{Type: dbus.TypeMethodReply, Headers: map[dbus.HeaderField]dbus.Variant{}}
-	reply.Body = []any{body}
+	if body != nil {
+		reply.Body = []any{body}
+	}
 	if failed != nil {
 		reply.Type, reply.Body = dbus.TypeError, failed.Body
 		reply.Headers[dbus.FieldErrorName] = dbus.MakeVariant(failed.Name)
@@ -150,7 +188,8 @@ func (f *fakeSystemd) answer(call *dbus.Message) *dbus.Message {
 // peer is one connection to a private socket, seen from systemd's side.
 type peer struct {
 	net.Conn
-	r *bufio.Reader
+	r  *bufio.Reader
+	mu sync.Mutex // held while a message is sent
 }
 
 // authenticate plays systemd's part of the handshake.
@@ -198,7 +237,23 @@ func (p *peer) serve(f *fakeSystemd) {
 	}
 }
 
-func (p *peer) send(m *dbus.Message) { _ = m.EncodeTo(p, binary.LittleEndian) }
+func (p *peer) send(m *dbus.Message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = m.EncodeTo(p, binary.LittleEndian)
+}
+
+// signal sends one, as systemd does to whoever is connected.
+func (p *peer) signal(path dbus.ObjectPath, iface, member string, body ...any) {
+	p.send(&dbus.Message{
+		Type: dbus.TypeSignal,
+		Headers: map[dbus.HeaderField]dbus.Variant{
+			dbus.FieldPath: dbus.MakeVariant(path), dbus.FieldInterface: dbus.MakeVariant(iface), dbus.FieldMember: dbus.MakeVariant(member),
+			dbus.FieldSignature: dbus.MakeVariant(dbus.SignatureOf(body...)),
+		},
+		Body: body,
+	})
+}
 
 // hang reads and says nothing until the other side is gone.
 func (p *peer) hang() { _, _ = io.Copy(io.Discard, p.r) }
@@ -242,7 +297,7 @@ func listen(t *testing.T, dir string, talk func(n int, p *peer)) (connections fu
 			mu.Unlock()
 			all.Go(func() {
 				defer c.Close()
-				talk(n, &peer{c, bufio.NewReader(c)})
+				talk(n, &peer{Conn: c, r: bufio.NewReader(c)})
 			})
 		}
 	})
@@ -260,75 +315,6 @@ func listen(t *testing.T, dir string, talk func(n int, p *peer)) (connections fu
 		defer mu.Unlock()
 		return len(open)
 	}
-}
-
-// bus is a real message bus in a folder of its own.
-type bus struct {
-	address string
-	config  string
-	daemon  *exec.Cmd
-}
-
-// noBus points to a system bus that isn't there.
-func noBus(t *testing.T) {
-	t.Helper()
-	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+filepath.Join(shortFolder(t), "missing"))
-}
-
-func startBus(t *testing.T) *bus {
-	t.Helper()
-	if _, err := exec.LookPath("dbus-daemon"); err != nil {
-		t.Skip("needs dbus-daemon: the message bus (package dbus)")
-	}
-	dir := shortFolder(t)
-	b := &bus{address: "unix:path=" + filepath.Join(dir, "bus"), config: filepath.Join(dir, "bus.conf")}
-	must(t, os.WriteFile(b.config, []byte(`<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
- "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig><type>custom</type><listen>`+b.address+`</listen><auth>EXTERNAL</auth><policy context="default">
-<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/></policy></busconfig>`), 0o644))
-	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", b.address)
-	b.start(t)
-	t.Cleanup(b.stop)
-	return b
-}
-
-func (b *bus) start(t *testing.T) {
-	t.Helper()
-	b.daemon = exec.Command("dbus-daemon", "--config-file="+b.config, "--nofork", "--nopidfile", "--nosyslog", "--print-address=1")
-	out, err := b.daemon.StdoutPipe()
-	must(t, err)
-	must(t, b.daemon.Start())
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("dbus-daemon did not start: %q, %v", line, err)
-	}
-}
-
-func (b *bus) stop() {
-	_ = b.daemon.Process.Kill()
-	_ = b.daemon.Wait()
-}
-
-// properties is the interface for the properties of all units on a bus.
-type properties struct{ f *fakeSystemd }
-
-// GetAll is the method of that name.
-func (p properties) GetAll(call dbus.Message, iface string) (map[string]dbus.Variant, *dbus.Error) {
-	return p.f.getAll(call.Headers[dbus.FieldPath].Value().(dbus.ObjectPath), iface)
-}
-
-// join puts a fake systemd on the bus, until the function returned is called or the test ends.
-func (b *bus) join(t *testing.T, f *fakeSystemd) (leave func()) {
-	t.Helper()
-	conn, err := dbus.Connect(b.address)
-	must(t, err)
-	must(t, conn.ExportMethodTable(map[string]any{"ListUnitsByNames": f.ListUnitsByNames}, managerPath, managerName+".Manager"))
-	must(t, conn.ExportSubtree(properties{f}, managerPath+"/unit", "org.freedesktop.DBus.Properties"))
-	if got, err := conn.RequestName(managerName, 0); got != dbus.RequestNameReplyPrimaryOwner {
-		t.Fatalf("own %s: got %v, %v", managerName, got, err)
-	}
-	leave = func() { conn.Close() }
-	t.Cleanup(leave)
-	return leave
 }
 
 // commands is a property ExecStart.

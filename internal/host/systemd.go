@@ -42,12 +42,37 @@ var ErrNoSystemd = errors.New("systemd does not run this machine")
 // Systemd asks systemd about units, over one connection that is made when first needed and made anew when it is lost.
 // The zero value is ready for use. It may be used by several goroutines; their questions are asked one after another.
 type Systemd struct {
-	turn    sync.Mutex // guards all below; a channel isn't needed because every holder ends with its context
+	turn    turn // guards all below
 	conn    *sd.Conn
 	hangUp  context.CancelFunc
 	details map[string]details
 	folder  string // in place of runtimeFolder, for tests
+
+	patience time.Duration // in place of setUpLimit, for tests
 }
+
+// turn is a lock for which one can wait with a context. The zero value is ready for use.
+type turn struct {
+	once  sync.Once
+	taken chan struct{} // holds one token while someone has it
+}
+
+// take waits for the turn. Its error is why ctx ended.
+func (t *turn) take(ctx context.Context) error {
+	t.once.Do(func() { t.taken = make(chan struct{}, 1) })
+	select {
+	case t.taken <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Lock waits for the turn however long it takes.
+func (t *turn) Lock() { _ = t.take(context.Background()) }
+
+// Unlock gives the turn to the next.
+func (t *turn) Unlock() { <-t.taken }
 
 // details are the properties of a unit that a list of units lacks.
 type details struct {
@@ -66,32 +91,60 @@ func (s *Systemd) Close() {
 // Units returns what systemd says about each of the named units, in that order; also about units that do not exist.
 // The error is ErrNoSystemd where there is none, or says why systemd could not be asked.
 func (s *Systemd) Units(ctx context.Context, names ...string) ([]observe.Unit, error) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if _, err := os.Stat(s.path(bootedFolder)); err != nil {
-		s.disconnect()
+	var units []observe.Unit
+	err := s.ask(ctx, passing, func() (err error) {
+		units, err = s.units(ctx, names)
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrNoSystemd):
 		return nil, ErrNoSystemd
+	case err != nil:
+		return nil, fmt.Errorf("ask systemd for its units: %w", err)
+	}
+	return units, nil
+}
+
+// ask puts a question when it is its turn, over a connection that is there, and again where the error says that it is worth it or could
+// not have been heard. A question may be a request, if again says so only of what can't have been heard or is harmless to say twice.
+func (s *Systemd) ask(ctx context.Context, again func(error) bool, question func() error) error {
+	if err := s.turn.take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.Unlock()
+	if !s.booted() {
+		s.disconnect()
+		return ErrNoSystemd
 	}
 	for i := 1; ; i++ {
-		units, err := s.units(ctx, names)
+		worthIt, err := passing, s.connected(ctx)
 		if err == nil {
-			return units, nil
+			worthIt, err = again, question()
+		}
+		if err == nil {
+			return nil
 		}
 		var answer dbus.Error
 		if !errors.As(err, &answer) || connectionErrors[answer.Name] {
 			s.disconnect() // also after a time-out: on a connection whose other side hangs nothing will ever come back
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("ask systemd for its units: %w", context.Cause(ctx))
+			return context.Cause(ctx)
 		}
-		if i == attempts || !passing(err) {
-			return nil, fmt.Errorf("ask systemd for its units: %w", err)
+		if i == attempts || !worthIt(err) {
+			return err
 		}
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
 		}
 	}
+}
+
+// booted is sd_booted(3).
+func (s *Systemd) booted() bool {
+	_, err := os.Stat(s.path(bootedFolder))
+	return err == nil
 }
 
 func (s *Systemd) path(name string) string {
@@ -116,13 +169,16 @@ func passing(err error) bool {
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-func (s *Systemd) units(ctx context.Context, names []string) ([]observe.Unit, error) {
-	if s.conn == nil || !s.conn.Connected() {
-		s.disconnect()
-		if err := s.connect(ctx); err != nil {
-			return nil, err
-		}
+// unheard reports whether an error says that the question never reached systemd. A reset is how the kernel says that the other side of a
+// unix socket closed it with bytes unread, and there never is more than one question on its way.
+func unheard(err error) bool {
+	if answer, ok := errors.AsType[dbus.Error](err); ok {
+		return answer.Name == "org.freedesktop.DBus.Error.ServiceUnknown" || answer.Name == "org.freedesktop.DBus.Error.NameHasNoOwner"
 	}
+	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+func (s *Systemd) units(ctx context.Context, names []string) ([]observe.Unit, error) {
 	rows, err := s.conn.ListUnitsByNamesContext(ctx, names)
 	if err != nil {
 		return nil, err
@@ -213,11 +269,24 @@ func execStart(commands [][]any) []string {
 	return append([]string{path}, argv...)
 }
 
+// connected makes a connection if there is none, or none any more.
+func (s *Systemd) connected(ctx context.Context) error {
+	if s.conn != nil && s.conn.Connected() {
+		return nil
+	}
+	s.disconnect()
+	return s.connect(ctx)
+}
+
 // connect dials within ctx and leaves a connection that outlives it: the context that go-systemd takes is the connection's lifetime.
 func (s *Systemd) connect(ctx context.Context) error {
 	life, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	dialed := context.AfterFunc(ctx, hangUp)
-	conn, err := s.dial(life)
+	raw, _, err := s.dial(life, noSignals{})
+	var conn *sd.Conn
+	if err == nil { // go-systemd asks for two connections, one of them for signals; one serves for both
+		conn, err = sd.NewConnection(func() (*dbus.Conn, error) { return raw, nil })
+	}
 	if !dialed() && err == nil {
 		conn.Close()
 		err = context.Cause(ctx)
@@ -231,19 +300,20 @@ func (s *Systemd) connect(ctx context.Context) error {
 }
 
 // dial connects to systemd: root directly, and over the bus when that can't be; everybody else over the bus.
-func (s *Systemd) dial(life context.Context) (*sd.Conn, error) {
+func (s *Systemd) dial(life context.Context, signals dbus.SignalHandler) (conn *dbus.Conn, overBus bool, err error) {
 	if os.Geteuid() != 0 {
-		return connection(life, busSocket(), true)
+		conn, err = connection(life, busSocket(), true, signals)
+		return conn, true, err
 	}
-	conn, direct := connection(life, s.path(privateSocket), false)
+	conn, direct := connection(life, s.path(privateSocket), false, signals)
 	if direct == nil {
-		return conn, nil
+		return conn, false, nil
 	}
-	conn, err := connection(life, busSocket(), true)
+	conn, err = connection(life, busSocket(), true, signals)
 	if err != nil {
-		return nil, fmt.Errorf("directly: %w; over the bus: %w", direct, err)
+		return nil, false, fmt.Errorf("directly: %w; over the bus: %w", direct, err)
 	}
-	return conn, nil
+	return conn, true, nil
 }
 
 // busSocket returns the path of the system bus, also where the usual variable names another one.
@@ -254,16 +324,15 @@ func busSocket() string {
 	return "/run/dbus/system_bus_socket"
 }
 
-// connection connects to a socket, authenticates and wraps. go-systemd asks for two connections, one of them for signals; one serves
-// for both.
-func connection(life context.Context, socket string, hello bool) (*sd.Conn, error) {
+// connection connects to a socket and authenticates; to a bus it also says hello.
+func connection(life context.Context, socket string, hello bool, signals dbus.SignalHandler) (*dbus.Conn, error) {
 	stream, err := new(net.Dialer).DialContext(life, "unix", socket)
 	if err != nil {
 		return nil, err
 	}
 	// Not dbus.Dial: the reader it has for sockets panics, in a goroutine of its own, when a connection is closed or reset in the middle
 	// of a message (seen with godbus 5.2.4).
-	conn, err := dbus.NewConn(stream, dbus.WithContext(life), dbus.WithSignalHandler(noSignals{}))
+	conn, err := dbus.NewConn(stream, dbus.WithContext(life), dbus.WithSignalHandler(signals))
 	if err != nil {
 		stream.Close() // it is of no use
 		return nil, err
@@ -277,7 +346,7 @@ func connection(life context.Context, socket string, hello bool) (*sd.Conn, erro
 		conn.Close() // it is of no use any more
 		return nil, err
 	}
-	return sd.NewConnection(func() (*dbus.Conn, error) { return conn, nil })
+	return conn, nil
 }
 
 // noSignals handles the signals of a connection over which only questions are asked: none. It ends go-systemd's listener at once, which

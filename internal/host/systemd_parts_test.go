@@ -19,24 +19,28 @@ func TestPassingErrors(t *testing.T) {
 		return fmt.Errorf("asked: %w", *dbus.NewError("org.freedesktop.DBus.Error."+name, nil))
 	}
 	for _, tc := range []struct {
-		err  error
-		want bool
+		err     error
+		want    bool
+		unheard bool // it is also certain that nobody heard
 	}{
-		{named("NoReply"), true},
-		{named("Disconnected"), true},
-		{named("ServiceUnknown"), true},
-		{named("NameHasNoOwner"), true},
-		{named("AccessDenied"), false},
-		{named("UnknownMethod"), false},
-		{dbus.ErrClosed, true},
-		{io.EOF, true},
-		{&net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}, true},
-		{&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, true},
-		{fmt.Errorf("directly: %w; over the bus: %w", syscall.ENOENT, syscall.ECONNREFUSED), false},
-		{context.Canceled, false},
+		{named("NoReply"), true, false},
+		{named("Disconnected"), true, false},
+		{named("ServiceUnknown"), true, true},
+		{named("NameHasNoOwner"), true, true},
+		{named("AccessDenied"), false, false},
+		{named("UnknownMethod"), false, false},
+		{dbus.ErrClosed, true, true},
+		{io.EOF, true, false},
+		{&net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}, true, true},
+		{&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, true, true},
+		{fmt.Errorf("directly: %w; over the bus: %w", syscall.ENOENT, syscall.ECONNREFUSED), false, false},
+		{context.Canceled, false, false},
 	} {
 		if got := passing(tc.err); got != tc.want {
 			t.Errorf("%v: got %v, want %v", tc.err, got, tc.want)
+		}
+		if got := unheard(tc.err); got != tc.unheard {
+			t.Errorf("%v: unheard: got %v, want %v", tc.err, got, tc.unheard)
 		}
 	}
 }

@@ -28,6 +28,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "collector":
 		os.Exit(serveCollector())
+	case "systemd":
+		os.Exit(serveSystemd(os.Args[1:]))
 	case "writer":
 		os.Exit(writeForEver(os.Getenv("STATES_PATH")))
 	default:

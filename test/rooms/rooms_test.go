@@ -26,6 +26,7 @@ const module = "github.com/aks-flex-node/agent"
 // folder with everything in it, whose packages may import each other. A new package belongs to a room or is a new one.
 var order = []string{
 	"internal/version", // a fact about the binary, for every room
+	"deploy",           // files for machines and clusters, as they are
 	"pkg/config",
 	"internal/token", // for internal/cli; brings the Azure SDK with it
 	"internal/observe",
@@ -38,6 +39,7 @@ var order = []string{
 	"internal/journal",
 	"internal/decision",
 	"internal/remedy",
+	"internal/install",
 	"internal/agent",
 	"internal/localapi",
 	"internal/cli",

@@ -1,0 +1,369 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/aks-flex-node/agent/internal/decision"
+	"github.com/aks-flex-node/agent/internal/health"
+	"github.com/aks-flex-node/agent/internal/journal"
+	"github.com/aks-flex-node/agent/internal/remedy"
+)
+
+const (
+	tickEvery = time.Minute
+	// openEvery is how often a journal that another process has is tried again.
+	openEvery = 10 * time.Second
+	// maxPending bounds what waits to be recorded while the disk hangs. The oldest go first.
+	maxPending = 1000
+
+	kindRecovered = "recovered" // the node was well for long enough that earlier attempts are forgotten
+	kindAgent     = "agent"     // the agent itself started or ended
+)
+
+// keeper owns the journal. Its goroutine may hang with the disk; whoever must not, reads what it last told.
+type keeper struct {
+	path   string
+	moment func() journal.Moment
+	noSync bool
+	log    *logrus.Logger
+	told   chan struct{} // cap 1: facts changed
+	wake   chan struct{} // cap 1
+
+	mu      sync.Mutex // guards the fields below
+	journal *journal.Journal
+	pending []journal.Entry
+	asked   uint64 // how often facts were asked for
+	dropped int
+	facts   facts
+}
+
+// facts are what the journal knows that decisions need, as of one moment.
+type facts struct {
+	// at is when they were read; zero while nothing is known.
+	at time.Time
+	// asked counts the requests to read them anew that came before they were read.
+	asked         uint64
+	restarts      []attempt
+	bootstraps    []attempt
+	budgetUnknown time.Duration
+	pause         *journal.Pause
+	unfinished    *journal.Remedy
+	broken        string
+
+	// From the time before this agent.
+	conditions []health.Condition
+	lastWell   time.Time
+	decided    decision.Decision
+}
+
+// attempt is an attempt as the journal knows it: its times are ages, which no setting of the clock can change.
+type attempt struct {
+	unit  string
+	age   time.Duration
+	ended time.Duration // how long ago; as long as age when it has not ended
+	ok    bool
+}
+
+func newKeeper(path string, moment func() journal.Moment, noSync bool, log *logrus.Logger) *keeper {
+	return &keeper{
+		path: path, moment: moment, noSync: noSync, log: log,
+		told: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+	}
+}
+
+// record has entries recorded, and facts read anew: those that answer this have asked at least as high as what is returned. It never
+// blocks.
+func (k *keeper) record(entries ...journal.Entry) (asked uint64) {
+	k.mu.Lock()
+	k.asked++
+	asked = k.asked
+	k.pending = append(k.pending, entries...)
+	if over := len(k.pending) - maxPending; over > 0 {
+		k.pending = k.pending[over:]
+		k.dropped += over
+	}
+	k.mu.Unlock()
+	poke(k.wake)
+	return asked
+}
+
+// poke wakes whoever reads c, if it is not to be woken anyway.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// latest returns what the keeper last told. It never blocks for long.
+func (k *keeper) latest() facts {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.facts
+}
+
+// open returns the journal, or nil while there is none.
+func (k *keeper) open() *journal.Journal {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.journal
+}
+
+var errNoJournal = errors.New("the journal is not open")
+
+// ask puts a question to the journal, or changes something there, without hanging longer than ctx. Facts are read anew after it.
+func ask[T any](ctx context.Context, k *keeper, question func(*journal.Journal) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	var none T
+	j := k.open()
+	if j == nil {
+		return none, errNoJournal
+	}
+	c := make(chan answer, 1)
+	go func() {
+		v, err := question(j)
+		c <- answer{v, err}
+		poke(k.wake)
+	}()
+	select {
+	case a := <-c:
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, fmt.Errorf("the journal does not answer: is the disk hung? %w", context.Cause(ctx))
+	}
+}
+
+// run owns the journal until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	j := k.begin(ctx)
+	if j == nil {
+		return
+	}
+	defer k.end(j)
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		k.flush(j)
+		k.tell(k.read(j))
+		select {
+		case <-k.wake:
+		case <-tick.C:
+			k.tick(j)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// begin opens the journal, as soon as no other process has it.
+func (k *keeper) begin(ctx context.Context) *journal.Journal {
+	said := false
+	for ctx.Err() == nil {
+		j, opened, err := journal.Open(k.path, k.moment(), journal.Options{NoSync: k.noSync})
+		if err == nil {
+			k.say(opened)
+			before := k.before(j)
+			k.mu.Lock()
+			k.journal, k.facts = j, before
+			k.mu.Unlock()
+			return j
+		}
+		if !said {
+			said = true
+			k.log.Warnf("The journal can't be opened, so that the agent only observes: %v", err)
+		}
+		k.tell(facts{at: time.Now(), broken: err.Error()})
+		select {
+		case <-time.After(openEvery):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (k *keeper) end(j *journal.Journal) {
+	k.mu.Lock()
+	k.journal = nil
+	k.mu.Unlock()
+	k.flush(j)
+	if err := j.Close(); err != nil {
+		k.log.Debugf("Close the journal: %v", err)
+	}
+}
+
+// say tells what became of the journal when it was opened.
+func (k *keeper) say(o journal.Opened) {
+	for _, err := range []error{o.SetAside, o.Damage, o.ReadOnly} {
+		if err != nil {
+			k.log.Warnf("The journal: %v", err)
+		}
+	}
+}
+
+func (k *keeper) tick(j *journal.Journal) {
+	opened, err := j.Tick(k.moment())
+	k.say(opened)
+	if err != nil {
+		k.log.Debugf("The journal: %v", err)
+	}
+}
+
+// flush records what is pending.
+func (k *keeper) flush(j *journal.Journal) {
+	k.mu.Lock()
+	entries, dropped := k.pending, k.dropped
+	k.pending, k.dropped = nil, 0
+	k.mu.Unlock()
+	if dropped > 0 {
+		entries = append(entries, journal.Entry{Kind: journal.KindJournal, Message: fmt.Sprintf("%d entries were lost while the disk did not answer", dropped)})
+	}
+	if len(entries) == 0 {
+		return
+	}
+	if err := j.Record(k.moment(), entries...); err != nil && !errors.Is(err, journal.ErrReadOnly) { // those it keeps itself
+		k.log.Warnf("Record in the journal: %v", err)
+	}
+}
+
+// tell makes f the latest facts. What is from before this agent stays.
+func (k *keeper) tell(f facts) {
+	k.mu.Lock()
+	f.conditions, f.lastWell, f.decided = k.facts.conditions, k.facts.lastWell, k.facts.decided
+	k.facts = f
+	k.mu.Unlock()
+	poke(k.told)
+}
+
+// read asks the journal for all that decisions need.
+func (k *keeper) read(j *journal.Journal) facts {
+	k.mu.Lock()
+	asked := k.asked
+	k.mu.Unlock()
+	m := k.moment()
+	f := facts{at: time.Now(), asked: asked}
+	var problems []string
+	note := func(what string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v", what, err))
+		}
+	}
+	var err error
+	f.unfinished, err = j.Unfinished()
+	note("unfinished remedy", err)
+	f.pause, err = j.Paused(m)
+	note("pause", err)
+	remedies, err := j.Remedies(0)
+	note("remedies", err)
+	for _, unit := range []string{decision.KubeletUnit, decision.ContainerdUnit} {
+		tries, err := attemptsOf(j, m, decision.Restart, unit, remedies)
+		note("restarts", err)
+		f.restarts = append(f.restarts, tries...)
+	}
+	f.bootstraps, err = attemptsOf(j, m, decision.Bootstrap, "", remedies)
+	note("bootstraps", err)
+	f.budgetUnknown = j.BudgetUnknown(m)
+	if err := j.Err(); err != nil {
+		problems = append(problems, err.Error())
+	}
+	f.broken = strings.Join(problems, "; ")
+	return f
+}
+
+// attemptsOf returns the attempts of one kind. Those that turned out to be unneeded did nothing, and are left out.
+func attemptsOf(j *journal.Journal, m journal.Moment, action decision.Action, unit string, remedies []journal.Remedy) ([]attempt, error) {
+	known, err := j.Attempts(m, remedy.BudgetOf(action, unit), journal.MaxBudgetWindow)
+	if err != nil {
+		return nil, err
+	}
+	var all []attempt
+	for _, a := range known {
+		t := attempt{unit: unit, age: a.Age, ended: a.Age}
+		for i := range remedies {
+			r := &remedies[i]
+			if r.ID != a.Remedy || r.Ended == nil {
+				continue
+			}
+			t.ok = r.Outcome == remedy.Succeeded
+			t.ended = a.Age - lasted(r)
+			if !remedy.Acted(r.Outcome) {
+				t.age = -1
+			}
+		}
+		if t.age >= 0 {
+			all = append(all, t)
+		}
+	}
+	return all, nil
+}
+
+// lasted is how long a remedy took: by the uptime where it can be told, since the clock may have been set meanwhile.
+func lasted(r *journal.Remedy) time.Duration {
+	if r.Ended.Boot != "" && r.Ended.Boot == r.Begun.Boot {
+		return max(0, r.Ended.Uptime-r.Begun.Uptime)
+	}
+	return max(0, r.Ended.Wall.Sub(r.Begun.Wall))
+}
+
+// history is what the journal knows as of now, for a decision.
+func (f facts) history(now time.Time) decision.History {
+	since := now.Sub(f.at)
+	times := func(all []attempt) []decision.Attempt {
+		var out []decision.Attempt
+		for _, a := range all {
+			out = append(out, decision.Attempt{Unit: a.unit, Began: now.Add(-a.age - since), Ended: now.Add(-a.ended - since), OK: a.ok})
+		}
+		return out
+	}
+	h := decision.History{Restarts: times(f.restarts), Bootstraps: times(f.bootstraps), Broken: f.broken}
+	switch {
+	case f.at.IsZero():
+		h.Broken = "the journal is not open yet"
+	case f.broken != "":
+	case since > 3*tickEvery:
+		h.Broken = fmt.Sprintf("the journal has not answered for %s: is the disk hung?", since.Round(time.Second))
+	case f.budgetUnknown > 0:
+		h.Broken = fmt.Sprintf("an earlier journal was lost, so that nobody knows how often was tried; it counts as used up for another %s", f.budgetUnknown.Round(time.Minute))
+	}
+	return h
+}
+
+// before reads from the history what was so when the last agent ended, so that a restart of the agent is no change.
+func (k *keeper) before(j *journal.Journal) (f facts) {
+	entries, err := j.History(time.Time{}, time.Time{}, 0)
+	if err != nil {
+		k.log.Debugf("Read the history: %v", err)
+		return f
+	}
+	index := map[string]int{}
+	for _, e := range entries {
+		switch e.Kind {
+		case kindRecovered:
+			f.lastWell = e.At
+		case journal.KindDecision:
+			f.decided = decision.Decision{Action: decision.Action(e.To), Unit: e.Subject, Reason: e.Reason}
+		case journal.KindCondition:
+			var c health.Condition
+			if len(e.Data) == 0 || json.Unmarshal(e.Data, &c) != nil || c.Type != e.Subject {
+				continue // of another version
+			}
+			if i, ok := index[c.Type]; ok {
+				f.conditions[i] = c
+				continue
+			}
+			index[c.Type] = len(f.conditions)
+			f.conditions = append(f.conditions, c)
+		}
+	}
+	return f
+}

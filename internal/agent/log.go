@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/aks-flex-node/agent/pkg/config"
+)
+
+const (
+	logName = "aks-flex-node.log"
+	// A log of the agent grows by a line for each change: these last for years on a healthy node and bound a sick one's.
+	logMegabytes = 10
+	logBackups   = 5
+	logDays      = 90
+
+	redacted = "[redacted]"
+	// shortestSecret is how long a configured secret must be to be searched for: shorter ones would garble every text.
+	shortestSecret = 6
+)
+
+func silent() *logrus.Logger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	return l
+}
+
+// Logs is the agent's logger, which follows its configuration.
+type Logs struct {
+	*logrus.Logger
+	stderr io.Writer
+	file   *lumberjack.Logger
+	secret atomic.Pointer[redactor]
+}
+
+// NewLogs returns a logger that writes to stderr until it is told a configuration.
+func NewLogs(stderr io.Writer) *Logs {
+	l := &Logs{Logger: logrus.New(), stderr: stderr}
+	l.secret.Store(newRedactor(nil))
+	l.SetOutput(stderr)
+	l.SetFormatter(l.formatter("text"))
+	return l
+}
+
+// Follow puts level, form and file of a configuration to use. A folder that can't be written is told, and costs only the file.
+func (l *Logs) Follow(cfg *config.Config) {
+	l.secret.Store(newRedactor(cfg))
+	if level, err := logrus.ParseLevel(cfg.Agent.LogLevel); err == nil {
+		l.SetLevel(level)
+	}
+	l.SetFormatter(l.formatter(cfg.Agent.LogFormat))
+	if l.file != nil && filepath.Dir(l.file.Filename) == cfg.Agent.LogDir {
+		return
+	}
+	l.SetOutput(l.stderr)
+	l.closeFile()
+	if cfg.Agent.LogDir == "" {
+		return
+	}
+	if err := writable(cfg.Agent.LogDir); err != nil {
+		l.Warnf("No log file is kept: %v", err)
+		return
+	}
+	l.file = &lumberjack.Logger{
+		Filename: filepath.Join(cfg.Agent.LogDir, logName), MaxSize: logMegabytes, MaxBackups: logBackups, MaxAge: logDays,
+	}
+	l.SetOutput(both{l.stderr, l.file})
+}
+
+// Close closes the file.
+func (l *Logs) Close() {
+	l.SetOutput(l.stderr)
+	l.closeFile()
+}
+
+func (l *Logs) closeFile() {
+	if l.file != nil {
+		_ = l.file.Close() // each line was written when it was logged
+		l.file = nil
+	}
+}
+
+// writable makes the folder where it is missing, and says why nothing can be written there.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, logName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // the operator's own choice of a folder
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// both writes to each, whatever becomes of the other: a full disk must not silence the journal.
+type both struct{ a, b io.Writer }
+
+// Write implements io.Writer.
+func (w both) Write(p []byte) (int, error) {
+	n, err := w.a.Write(p)
+	if _, ferr := w.b.Write(p); ferr != nil && err == nil {
+		err = ferr
+	}
+	return n, err
+}
+
+// formatter writes text or JSON, without secrets.
+func (l *Logs) formatter(form string) logrus.Formatter {
+	if form == "json" {
+		return cleaned{&logrus.JSONFormatter{}, &l.secret}
+	}
+	return cleaned{&logrus.TextFormatter{DisableColors: true, FullTimestamp: true}, &l.secret}
+}
+
+type cleaned struct {
+	logrus.Formatter
+	secret *atomic.Pointer[redactor]
+}
+
+// Format implements logrus.Formatter.
+func (c cleaned) Format(e *logrus.Entry) ([]byte, error) {
+	text, err := c.Formatter.Format(e)
+	return []byte(c.secret.Load().redact(string(text))), err
+}
+
+// redactor takes secrets out of texts: those of the configuration, and whatever has the shape of a token.
+type redactor struct {
+	known *strings.Replacer
+	shape *regexp.Regexp
+}
+
+// shapes are those of a JSON web token, a Kubernetes bootstrap token, a bearer's header, and of words that name a secret before it.
+const shapes = `eyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)?` +
+	`|\b[a-z0-9]{6}\.[a-z0-9]{16}\b` +
+	`|(?i)\bbearer\s+[\w.~+/=-]{8,}` +
+	`|(?i)\b(client[_-]?secret|password|access[_-]?token|refresh[_-]?token)["']?\s*[=:]\s*["']?[^\s"',;&]{3,}`
+
+func newRedactor(cfg *config.Config) *redactor {
+	var pairs []string
+	if cfg != nil {
+		for _, s := range cfg.Secrets() {
+			if len(s) < shortestSecret {
+				continue
+			}
+			pairs = append(pairs, s, redacted)
+			if quoted := strings.Trim(fmt.Sprintf("%q", s), `"`); quoted != s {
+				pairs = append(pairs, quoted, redacted)
+			}
+		}
+	}
+	return &redactor{known: strings.NewReplacer(pairs...), shape: regexp.MustCompile(shapes)}
+}
+
+// redact returns text without what must not be shown.
+func (r *redactor) redact(text string) string {
+	return r.shape.ReplaceAllString(r.known.Replace(text), redacted)
+}

@@ -1,0 +1,6 @@
+//go:build soak
+
+package agent
+
+// seeds is how many days are simulated.
+const seeds = 1000

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/aks-flex-node/agent/internal/localapi"
 	"github.com/aks-flex-node/agent/internal/version"
 	"github.com/aks-flex-node/agent/pkg/config"
 )
@@ -37,7 +38,11 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 
 // Run carries out one command line, without the program's name, and returns the exit status. It comes back soon after ctx ends.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot(stdout, stderr)
+	return (&common{stdout: stdout, stderr: stderr}).run(ctx, args)
+}
+
+func (c *common) run(ctx context.Context, args []string) int {
+	root := c.root()
 	root.SetArgs(args)
 	started := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
@@ -49,10 +54,10 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &status):
 		return int(status)
 	case !started:
-		fmt.Fprintf(stderr, "aks-flex-node: %s\nSee '%s --help'.\n", clean(oneLine(err), long), cmd.CommandPath()) // nowhere to say so
+		fmt.Fprintf(c.stderr, "aks-flex-node: %s\nSee '%s --help'.\n", clean(oneLine(err), long), cmd.CommandPath()) // nowhere to say so
 		return ExitUsage
 	}
-	fmt.Fprintf(stderr, "aks-flex-node: %s\n", clean(err.Error(), longest)) // nowhere to say so
+	fmt.Fprintf(c.stderr, "aks-flex-node: %s\n", clean(err.Error(), longest)) // nowhere to say so
 	return ExitError
 }
 
@@ -65,26 +70,34 @@ func oneLine(err error) string {
 type common struct {
 	stdout, stderr io.Writer
 	configPath     string
+
+	// For tests; nil and empty mean the real thing.
+	agent                              localapi.Agent
+	snapshotPath, journalPath, pausing string
 }
 
 func newRoot(stdout, stderr io.Writer) *cobra.Command {
-	c := &common{stdout: stdout, stderr: stderr}
+	return (&common{stdout: stdout, stderr: stderr}).root()
+}
+
+func (c *common) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "aks-flex-node",
 		Short: "Node agent of machines that work as Kubernetes nodes of an AKS cluster",
-		Long: `aks-flex-node says what runs on this node, whether it is healthy, and if not why not.
+		Long: `aks-flex-node says what runs on this node, whether it is healthy, if not why not, and what is being done about it.
 
 Begin with:
-  aks-flex-node status --live    look at this machine now; changes nothing`,
+  aks-flex-node status --live    look at this machine now; changes nothing
+  aks-flex-node explain          what the agent does about it, and why`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.PersistentFlags().StringVar(&c.configPath, "config", DefaultConfigPath, "configuration `file`; without one, defaults are used")
-	root.AddCommand(newStatus(c), newNeedsBootstrap(c), newConfig(c), newToken(c), newVersion(c))
+	root.AddCommand(newStatus(c), newAgent(c), newExplain(c), newHistory(c), newPause(c), newResume(c), newNeedsBootstrap(c), newConfig(c), newToken(c), newInstall(c), newUninstall(c), newVersion(c))
 	for _, cmd := range root.Commands() {
 		cmd.DisableFlagsInUseLine = true
 	}

@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
+
+	"github.com/aks-flex-node/agent/pkg/config"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -20,6 +23,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		runAsProgram()
 	}
+	time.Local = time.FixedZone("CET", 3600) // golden files hold local times
 	goleak.VerifyTestMain(m)
 }
 
@@ -137,6 +141,27 @@ func TestConfigCheckOfAFileThatIsNotThere(t *testing.T) {
 	code, _, stderr := run(t, "config", "check", filepath.Join(t.TempDir(), "none.json"))
 	if code != ExitError || !strings.Contains(stderr, "none.json") {
 		t.Errorf("got exit %d and %q", code, stderr)
+	}
+}
+
+func TestConfigKeysExplainsEachKey(t *testing.T) {
+	code, stdout, stderr := run(t, "config", "keys", "Agent.Maint")
+	if code != 0 || stderr != "" {
+		t.Errorf("got exit %d and %q on stderr, want 0 and nothing", code, stderr)
+	}
+	golden(t, filepath.Join("testdata", "config-keys.txt"), stdout)
+	_, all, _ := run(t, "config", "keys")
+	for _, k := range config.Keys() {
+		if !strings.Contains(all, "\n"+k.Path+" ") || !strings.Contains(all, k.Meaning()+"\n") {
+			t.Errorf("%s: got no line with its meaning", k.Path)
+		}
+	}
+	code, stdout, stderr = run(t, "config", "keys", "agnet")
+	if want := `no key begins with "agnet"`; code != ExitError || stdout != "" || !strings.Contains(stderr, want) {
+		t.Errorf("got exit %d, %q and %q, want %d, nothing and %q", code, stdout, stderr, ExitError, want)
+	}
+	if _, stdout, _ := run(t, "__complete", "config", "keys", "agent.log"); !strings.HasPrefix(stdout, "agent.logLevel\nagent.logDir\nagent.logFormat\n:") {
+		t.Errorf("completion: got %q, want the keys that begin so", stdout)
 	}
 }
 

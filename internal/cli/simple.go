@@ -48,10 +48,9 @@ func newNeedsBootstrap(c *common) *cobra.Command {
 	return &cobra.Command{
 		Use:   "needs-bootstrap",
 		Short: "Say whether the snapshot asks for this node to be set up anew",
-		Long: `needs-bootstrap judges the snapshot file alone, which the program that collects status keeps: yes when it is missing,
-broken or older than five minutes, when the kubelet doesn't run or a version isn't known, or when Arc is enabled and not
-connected. It looks at nothing else and changes nothing. This release has no service that keeps the snapshot: programs
-that import pkg/status write it (see docs). Where none does, the answer is yes.
+		Long: `needs-bootstrap judges the snapshot file alone, which the agent keeps: yes when it is missing, broken or older than five
+minutes, when the kubelet doesn't run or a version isn't known, or when Arc is enabled and not connected. It looks at
+nothing else and changes nothing. What the agent makes of the answer, aks-flex-node explain says.
 
 Exit status: 0 no, 10 yes, 1 can't tell (the snapshot or the configuration can't be read), 2 wrong usage.`,
 		Args: cobra.NoArgs,
@@ -108,8 +107,48 @@ func newConfig(c *common) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigCheck(c))
+	cmd.AddCommand(newConfigCheck(c), newConfigKeys(c))
 	return cmd
+}
+
+func newConfigKeys(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use:   "keys [PREFIX]",
+		Short: "Explain the keys of the configuration file",
+		Long: `keys lists what a configuration can say: each key, its type, what applies without it, and what it means. With PREFIX it
+lists the keys that begin with it, in any letter case, such as agent or agent.thresholds.
+
+An environment variable overrides a key: AKS_NODE_CONTROLLER_AGENT_LOGLEVEL is the one of agent.logLevel.`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeKeys,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return c.printKeys(strings.Join(args, ""))
+		},
+	}
+}
+
+// completeKeys offers the paths that begin as what is typed.
+func completeKeys(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	var paths []string
+	for _, k := range config.Keys() {
+		if len(args) == 0 && strings.HasPrefix(k.Path, typed) {
+			paths = append(paths, k.Path)
+		}
+	}
+	return paths, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (c *common) printKeys(prefix string) error {
+	rows := [][]string{{"KEY", "TYPE", "DEFAULT", "MEANING"}}
+	for _, k := range config.Keys() {
+		if strings.HasPrefix(strings.ToLower(k.Path), strings.ToLower(prefix)) {
+			rows = append(rows, []string{k.Path, k.Type, dash(k.Default), k.Meaning()})
+		}
+	}
+	if len(rows) == 1 {
+		return fmt.Errorf("no key begins with %q; all of them: aks-flex-node config keys", prefix)
+	}
+	return c.print(columnsOf(rows, width(c.stdout)))
 }
 
 func newConfigCheck(c *common) *cobra.Command {

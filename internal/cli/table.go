@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -81,21 +82,46 @@ func clean(s string, most int) string {
 	return string(out)
 }
 
+// cleanLines is clean for a text of several lines that are ours.
+func cleanLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i], longest)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // clean returns the view with every text fit for a terminal.
 func (v view) clean() view {
-	rows := make([]row, len(v.rows))
-	for i, r := range v.rows {
+	v.node, v.source, v.doubt, v.notANode = clean(v.node, short), clean(v.source, long), clean(v.doubt, long), clean(v.notANode, long)
+	v.rows, v.conditions = cleanRows(v.rows), cleanRows(v.conditions)
+	lines := make([]string, len(v.agent))
+	for i, l := range v.agent {
+		lines[i] = clean(l, longest/4) // a decision tells all that holds it
+	}
+	v.agent = lines
+	return v
+}
+
+func cleanRows(given []row) []row {
+	rows := make([]row, len(given))
+	for i, r := range given {
 		r.component, r.state, r.version, r.since = clean(r.component, short), clean(r.state, short), clean(r.version, short), clean(r.since, short)
 		r.detail, r.next = clean(r.detail, long), clean(r.next, long)
 		rows[i] = r
 	}
-	v.node, v.source, v.doubt, v.rows = clean(v.node, short), clean(v.source, long), clean(v.doubt, long), rows
-	return v
+	return rows
 }
 
-// table prints the view: what is wrong, the components, what to look at next, and where all this is from.
+// table prints the view: what is wrong, the components, what to look at next, what the agent does, and where all this is from.
 func (v view) table(columns int) string {
 	v = v.clean()
+	parts := []string{v.state(columns), v.advice(columns), v.deeds(columns), paint(faint, wrap(v.source, columns)) + "\n"}
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "\n")
+}
+
+// state is the headline with the components and the conditions; the view must be clean.
+func (v view) state(columns int) string {
 	var b strings.Builder
 	b.WriteString(v.headline(columns) + "\n\n")
 	rows := [][]string{{"COMPONENT", "HEALTH", "STATE", "VERSION", "SINCE", "DETAIL"}}
@@ -106,14 +132,45 @@ func (v view) table(columns int) string {
 		rows = append(rows, []string{r.component, healthWord(r), dash(r.state), dash(r.version), dash(r.since), r.detail})
 	}
 	b.WriteString(columnsOf(rows, columns))
-	if next := v.next(); len(next) > 0 && v.notANode == "" {
-		b.WriteString("\n" + strong.Render("Look next:") + "\n")
-		for _, n := range next {
-			b.WriteString("  " + n + "\n")
+	if len(v.conditions) > 0 && v.notANode == "" {
+		rows := [][]string{{"CONDITION", "STATUS", "SINCE", "DETAIL"}}
+		for _, r := range v.conditions {
+			rows = append(rows, []string{r.component, conditionWord(r), r.since, r.detail})
 		}
+		b.WriteString("\n" + columnsOf(rows, columns))
 	}
-	b.WriteString("\n" + paint(faint, wrap(v.source, columns)) + "\n")
 	return b.String()
+}
+
+// advice says what to look at next; empty when nothing.
+func (v view) advice(columns int) string {
+	next := v.next()
+	if len(next) == 0 || v.notANode != "" {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(strong.Render("Look next:") + "\n")
+	for _, n := range next {
+		b.WriteString(sentence(n, columns))
+	}
+	return b.String()
+}
+
+// deeds says what the agent does; empty without one.
+func (v view) deeds(columns int) string {
+	var b strings.Builder
+	for _, l := range v.agent {
+		b.WriteString(hang(l, columns-min(columns, 2), 2) + "\n")
+	}
+	return b.String()
+}
+
+// conditionWord says of a condition how it is; its state is a word of its own where that is neither good nor bad.
+func conditionWord(r row) string {
+	if r.state != "" {
+		return unsure.Render(r.state)
+	}
+	return healthWord(r)
 }
 
 func (v view) headline(columns int) string {
@@ -156,7 +213,7 @@ func (r row) sentence() string {
 
 func (v view) next() []string {
 	var next []string
-	for _, r := range v.rows {
+	for _, r := range v.all() {
 		if r.next != "" && !r.absent && r.health != observe.Healthy {
 			next = append(next, r.next)
 		}
@@ -165,15 +222,16 @@ func (v view) next() []string {
 }
 
 func healthWord(r row) string {
+	word := wordOf(r)
 	switch {
 	case r.absent:
-		return faint.Render("-")
+		return faint.Render(word)
 	case r.health == observe.Healthy:
-		return good.Render("ok")
+		return good.Render(word)
 	case r.health == observe.Unhealthy:
-		return bad.Render("BAD")
+		return bad.Render(word)
 	}
-	return unsure.Render("unknown")
+	return unsure.Render(word)
 }
 
 func dash(s string) string {
@@ -181,42 +239,4 @@ func dash(s string) string {
 		return "-"
 	}
 	return s
-}
-
-// columnsOf lays out rows, the first of which holds the headings, in columns of the width they need. The last column gets what is left of
-// the terminal, and is wrapped below itself.
-func columnsOf(rows [][]string, columns int) string {
-	const gap = 2
-	widths := make([]int, len(rows[0])-1)
-	for _, r := range rows {
-		for i := range widths {
-			widths[i] = max(widths[i], lipgloss.Width(r[i]))
-		}
-	}
-	left := 0
-	for _, w := range widths {
-		left += w + gap
-	}
-	const least = 20 // a narrower last column is worse than the terminal's own wrapping
-	room := 0
-	if columns-left >= least {
-		room = columns - left
-	}
-	var b strings.Builder
-	for _, r := range rows {
-		var line strings.Builder
-		for i, w := range widths {
-			line.WriteString(r[i] + strings.Repeat(" ", w-lipgloss.Width(r[i])+gap))
-		}
-		last := strings.ReplaceAll(wrap(r[len(r)-1], room), "\n", "\n"+strings.Repeat(" ", left))
-		b.WriteString(strings.TrimRight(line.String()+last, " ") + "\n")
-	}
-	return b.String()
-}
-
-func wrap(text string, columns int) string {
-	if columns <= 0 {
-		return text
-	}
-	return lipgloss.Wrap(text, columns, " ")
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/cluster"
@@ -20,9 +21,13 @@ type view struct {
 	doubt    string // why it can't be told whether this machine is a node; empty when it can
 	rows     []row
 	source   string
+
+	// What only a running agent tells: conditions that no row shows, and what it does, one thing a line.
+	conditions []row
+	agent      []string
 }
 
-// row is one component.
+// row is one component, or one condition.
 type row struct {
 	component string
 	health    observe.Health
@@ -50,7 +55,7 @@ func (v view) exit() int {
 // conclude sets the health of the whole: unhealthy if anything is, else unknown if anything is.
 func (v *view) conclude() {
 	v.health = observe.Healthy
-	for _, r := range v.rows {
+	for _, r := range v.all() {
 		switch {
 		case r.absent:
 		case r.health == observe.Unhealthy:
@@ -62,9 +67,12 @@ func (v *view) conclude() {
 	}
 }
 
+// all is everything that the health of the whole depends on.
+func (v view) all() []row { return slices.Concat(v.rows, v.conditions) }
+
 // worst returns the first row of the given health, or the zero row: rows stand in the order cause before effect.
 func (v view) worst(h observe.Health) row {
-	for _, r := range v.rows {
+	for _, r := range v.all() {
 		if !r.absent && r.health == h {
 			return r
 		}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aks-flex-node/agent/internal/agent"
+	"github.com/aks-flex-node/agent/internal/localapi"
+	"github.com/aks-flex-node/agent/pkg/config"
+)
+
+const (
+	// DefaultStateDir is where the service keeps its journal.
+	DefaultStateDir = "/var/lib/aks-flex-node"
+	runtimeDir      = "/run/aks-flex-node"
+	unitPath        = "/etc/systemd/system/aks-flex-node-agent.service"
+)
+
+func newAgent(c *common) *cobra.Command {
+	var observeOnly bool
+	var stateDir string
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the agent: keep the snapshot, decide, and act when that is safe",
+		Long: `agent runs in the foreground until it is told to end (SIGTERM, SIGINT). It keeps the snapshot, says what is wrong with
+this node and why, and restarts units or runs the configured bootstrap command where that is safe. Without a
+configuration, or with --observe-only, it changes nothing and only observes.
+
+The service aks-flex-node-agent.service runs it; see 'aks-flex-node install'. There SIGHUP reads the configuration anew.
+Ask it with: status, explain, history; stop it from acting with: pause.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.runAgent(cmd.Context(), cmd.Flags().Changed("config"), observeOnly, stateDir)
+		},
+	}
+	cmd.Flags().BoolVar(&observeOnly, "observe-only", false, "change nothing on this host or in its cluster")
+	cmd.Flags().StringVar(&stateDir, "state-dir", defaultStateDir(), "`folder` of the journal")
+	return cmd
+}
+
+// defaultStateDir is the service's for root, and the user's own for others.
+func defaultStateDir() string {
+	if os.Geteuid() == 0 {
+		return DefaultStateDir
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state")), "aks-flex-node")
+	}
+	return DefaultStateDir
+}
+
+func (c *common) runAgent(ctx context.Context, named, observeOnly bool, stateDir string) error {
+	hup := reloads()
+	ownRuntimeDir()
+	if _, err := os.Stat(c.configPath); named && errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	logs := agent.NewLogs(c.stderr)
+	defer logs.Close()
+	load := c.agentConfig(logs)
+	a := agent.New(agent.Options{
+		Load: load, ObserveOnly: observeOnly, Version: agentVersion(), StateDir: stateDir, Log: logs.Logger, Reloaded: logs.Follow,
+	})
+	socket, err := localapi.Listen(localapi.SocketPath())
+	switch {
+	case errors.Is(err, localapi.ErrInUse):
+		return fmt.Errorf("%w; ask it with: aks-flex-node status", err)
+	case err != nil:
+		logs.Warnf("The agent can't be asked, since its socket can't be made: %v", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	if socket != nil {
+		all.Go(func() {
+			if err := localapi.Serve(ctx, socket, localapi.Handler(a, logs.Logger)); err != nil {
+				logs.Warnf("The agent's socket: %v", err)
+			}
+		})
+	}
+	if cfg, err := load(); err == nil && cfg != nil && cfg.Agent.MetricsPort > 0 {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Agent.MetricsPort))
+		port, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err != nil {
+			logs.Warnf("No metrics on a port: %v", err)
+		} else {
+			all.Go(func() {
+				if err := localapi.Serve(ctx, port, localapi.MetricsHandler(a)); err != nil {
+					logs.Warnf("Metrics on %s: %v", address, err)
+				}
+			})
+		}
+	}
+	all.Go(func() {
+		for {
+			select {
+			case <-hup:
+				a.Reload()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return a.Run(ctx)
+}
+
+// reloads takes SIGHUP for a wish to reload where a service manager started us. In a terminal it means, as ever, that the terminal is gone.
+func reloads() <-chan os.Signal {
+	if os.Getenv("INVOCATION_ID") == "" {
+		return nil
+	}
+	hup := make(chan os.Signal, 1)
+	signal.Reset(syscall.SIGHUP) // main lets it end every command
+	signal.Notify(hup, syscall.SIGHUP)
+	return hup
+}
+
+// ownRuntimeDir makes the folder of the snapshot where the service is installed and the folder is not there (yet): root must not believe
+// the guessable one then.
+func ownRuntimeDir() {
+	if os.Geteuid() != 0 {
+		return
+	}
+	if _, err := os.Lstat(unitPath); err == nil {
+		_ = os.Mkdir(runtimeDir, 0o755) //nolint:gosec // as systemd makes it; without it the snapshot says where it lies
+	}
+}
+
+// agentConfig returns the function that reads the configuration, at start and at each reload. Without a file there is none.
+func (c *common) agentConfig(logs *agent.Logs) func() (*config.Config, error) {
+	return func() (*config.Config, error) {
+		result, err := config.Load(c.configPath)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil //nolint:nilnil // as agent.Options says: there is none, and that is no mistake
+		}
+		if result != nil {
+			for _, w := range result.Warnings {
+				logs.Warnf("%s: %s", c.configPath, w)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return result.Config, nil
+	}
+}

@@ -19,7 +19,7 @@ PLATFORMS := linux/amd64 linux/arm64
 ##@ To see it work
 
 .PHONY: run
-run: build ## build, look at this host and show its status
+run: build ## build, run the agent here in the foreground, only observing, and show what it sees
 	@hack/run $(BIN)/aks-flex-node
 
 .PHONY: lab

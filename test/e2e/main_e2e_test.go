@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		os.Exit(serveTeller())
 	case "actor":
 		os.Exit(serveActor())
+	case "killer":
+		os.Exit(serveKiller())
 	default:
 		fmt.Fprintln(os.Stderr, "unknown role", role)
 		os.Exit(2)

@@ -91,6 +91,8 @@ func conditionRow(c health.Condition, rows []row, now time.Time) (r row, ok bool
 		return row{}, false
 	case c.Status == health.Unknown && about.Severity == health.Info:
 		return row{}, false // that it can't be told is no news either
+	case c.Type != health.APIServerReachable && about.Severity == health.Warning && c.Status == health.Unknown:
+		r.state = "unknown" // worth a line; the node does its work all the same
 	case c.Status == health.Unknown, isBad(c.Status, about) && c.Type == health.APIServerReachable: // a lost link says nothing about the node
 		r.health = observe.Unknown
 	case isBad(c.Status, about) && about.Severity != health.Info:

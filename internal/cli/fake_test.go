@@ -24,6 +24,7 @@ type fakeAgent struct {
 	view    *agent.View
 	entries []journal.Entry
 	err     error         // of every call, while it is not nil
+	cut     error         // of a call that waits for news when err comes, if that is another one
 	changed chan struct{} // closed when something of the above changes
 	asked   []string      // the calls that change something, and with which limit the history was asked for
 }
@@ -43,9 +44,12 @@ func (f *fakeAgent) set(change func()) {
 func (f *fakeAgent) View(ctx context.Context, after uint64) (*agent.View, error) {
 	for {
 		f.mu.Lock()
-		v, err, changed := f.view, f.err, f.changed
+		v, err, cut, changed := f.view, f.err, f.cut, f.changed
 		f.mu.Unlock()
-		if err != nil {
+		switch {
+		case err != nil && cut != nil && after > 0:
+			return nil, cut
+		case err != nil:
 			return nil, err
 		}
 		if after == 0 || v.Generation != after {

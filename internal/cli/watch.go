@@ -122,8 +122,11 @@ func (w *watcher) next(ctx context.Context) (s sight, wait time.Duration) {
 	if err != nil && w.after > 0 && ctx.Err() == nil {
 		v, err = w.c.ask().View(ctx, 0) // it may have ended while we waited for news; then this says so better
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return w.fromAgent(ctx, v), askGap
+	case ctx.Err() != nil:
+		return sight{}, 0 // nobody waits for it any more
 	}
 	return w.without(ctx, w.whyNot(err)), lookEvery
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -98,7 +99,7 @@ func TestAPipeGetsTheStateAndThenALineForEachChange(t *testing.T) {
 		step("it lasts", func() { f.view = bubbled(since(2*time.Minute, failedKubelet).view(), 4) })
 		step("a remedy", func() { f.view = bubbled(worlds()["restarts"].view(), 5) })
 		step("paused", func() { f.view = bubbled(worlds()["paused"].view(), 6) })
-		step("the agent ends", func() { f.err = localapi.ErrNotRunning })
+		step("the agent ends", func() { f.err, f.cut = localapi.ErrNotRunning, io.ErrUnexpectedEOF })
 		step("another begins", func() { f.view, f.err = bubbled(acting().view(), 1), nil })
 		newer := acting().view()
 		newer.Set.Kubelet.Value.Version = "1.33.1"
@@ -110,11 +111,10 @@ func TestAPipeGetsTheStateAndThenALineForEachChange(t *testing.T) {
 
 func TestWithoutAnAgentAWatchLooksAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looks := 0
+		var looks atomic.Int64
 		w := startWatch(t, absent(), true, func() observe.Set {
-			looks++
 			s := healthySet()
-			if looks > 3 {
+			if looks.Add(1) > 3 {
 				stopped(s)
 			}
 			return *s
@@ -125,8 +125,8 @@ func TestWithoutAnAgentAWatchLooksAgainAndAgain(t *testing.T) {
 		}
 		<-time.After(2 * lookEvery)
 		synctest.Wait()
-		if text := w.out.take(); text != "" || looks != 3 {
-			t.Errorf("got %q after %d looks, want nothing after 3", text, looks)
+		if text := w.out.take(); text != "" || looks.Load() != 3 {
+			t.Errorf("got %q after %d looks, want nothing after 3", text, looks.Load())
 		}
 		<-time.After(lookEvery)
 		synctest.Wait()

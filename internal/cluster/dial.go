@@ -16,7 +16,8 @@ type dialer struct {
 	mu    sync.Mutex
 	open  map[*dialed]struct{}
 	ended bool
-	heard atomic.Int64 // Unix time in nanoseconds
+	gone  chan struct{} // closed with ended; nil until somebody wants to know
+	heard atomic.Int64  // Unix time in nanoseconds
 }
 
 // dialed is a connection that its dialer knows.
@@ -74,9 +75,25 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 func (d *dialer) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !d.ended && d.gone != nil {
+		close(d.gone)
+	}
 	d.ended = true
 	for c := range d.open {
 		c.Conn.Close() // what is lost with it was given up
 	}
 	d.open = nil
+}
+
+// over is closed when end was called: nothing can be dialed any more.
+func (d *dialer) over() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.gone == nil {
+		d.gone = make(chan struct{})
+		if d.ended {
+			close(d.gone)
+		}
+	}
+	return d.gone
 }

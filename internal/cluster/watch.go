@@ -127,8 +127,15 @@ func (w *Watcher) watch(ctx context.Context, conn *connection) {
 			pause(ctx, leaseEvery)
 		}
 	})
+	check := time.NewTicker(sourceEvery)
+	defer check.Stop()
 	for ctx.Err() == nil {
-		pause(ctx, sourceEvery)
+		select {
+		case <-conn.dialer.over(): // somebody asked another source over the Client, which may be the one of before again by now
+			return
+		case <-check.C:
+		case <-ctx.Done():
+		}
 		if !conn.source.equal(w.source()) || !conn.credentials.stillCurrent() {
 			return
 		}

@@ -82,6 +82,9 @@ func (f *facts) lastAttempt() (last time.Time) {
 // stopped reports whether a unit was stopped by somebody: it neither runs nor failed, and it was not one of our attempts that left it so.
 func (f *facts) stopped(unit string) bool {
 	u := f.unit(unit)
+	if f.Remedy != nil && f.Remedy.Unit == unit {
+		return false // a restart begins with reset-failed, after which a unit that failed looks like one that was stopped
+	}
 	if u.ActiveState != "inactive" || u.LoadState == "masked" || !u.Exists() {
 		return false
 	}

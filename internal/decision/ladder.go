@@ -106,7 +106,7 @@ func containerdDown(f *facts) (proposal, bool) {
 		p.hold("ContainerdMissing", "there is no containerd unit on this host, though there is one of the kubelet: no restart mends that", "install containerd")
 	case u.ActiveState == "inactive" || u.ActiveState == "failed":
 		f.climb(&p)
-	case s.Lasted() >= f.t.LoopPatience:
+	case s.At.Sub(s.ReasonSince) >= f.t.LoopPatience: // one that was stopped for long and is being started does not loop
 		p.hold("ContainerdLoops", "systemd restarts containerd again and again: another restart would be one more of these. "+seen(s), "journalctl -u containerd -n 50")
 	default:
 		p.wait("SystemdAtWork", "systemd is at work on containerd: "+seen(s))
@@ -151,8 +151,11 @@ func (f *facts) kubelet(name string, s *Streak) (proposal, bool) {
 }
 
 // containerdBack is since when containerd is seen to be well, as far as that is known.
-func (f *facts) containerdBack() (since time.Time) {
-	for _, s := range []Streak{f.ev.ContainerdUnit, f.ev.Containerd} {
+func (f *facts) containerdBack() time.Time { return back(f.ev.ContainerdUnit, f.ev.Containerd) }
+
+// back is since when all of them are seen to be well, as far as that is known.
+func back(all ...Streak) (since time.Time) {
+	for _, s := range all {
 		if s.Health == observe.Healthy {
 			since = later(since, s.Since)
 		}
@@ -174,25 +177,36 @@ func onlyGrounds(f *facts) (proposal, bool) {
 		p.hold("SnapshotNotRefreshed", "a bootstrap is asked for only because of the snapshot ("+all+"), which this agent itself failed to keep fresh: that is no fault of this node",
 			"a snapshot that can be written: see condition StatusFileWritable")
 	default:
+		if q, ok := reportOnly(f); ok && q.action == Hold {
+			return q, true // that says what is wrong
+		}
 		p.hold("NotSeenHere", "a bootstrap is asked for ("+all+"), but what is seen of kubelet and containerd does not bear it out", "the next snapshot")
 	}
 	return p, true
 }
 
-// reportOnly: faults that neither a restart nor a bootstrap is for.
+// reportOnly: faults that neither a restart nor a bootstrap is for. What lies under them may have been down until a moment ago: they are
+// given the time to recover from that, and from what we did.
 func reportOnly(f *facts) (proposal, bool) {
+	done := f.lastAttempt()
 	for _, r := range []struct {
 		subject
+		under          time.Time // since when what it rests on is well
 		reason, advice string
 	}{
-		{subject{"containerd", &f.ev.Containerd}, "RuntimeUnhealthy", "crictl info; journalctl -u containerd -n 50"},
-		{subject{"runc", &f.ev.Runc}, "RuncMissing", "install runc"},
-		{subject{"node", &f.ev.Node}, "NodeNotReady", "kubectl describe node"},
-		{subject{"arc unit", &f.ev.ArcUnit}, "ArcNotRunning", "systemctl status himdsd; azcmagent show"},
-		{subject{"arc", &f.ev.Arc}, "LinkLost", "azcmagent check"},
+		{subject{"containerd", &f.ev.Containerd}, later(done, back(f.ev.ContainerdUnit)), "RuntimeUnhealthy", "crictl info; journalctl -u containerd -n 50"},
+		{subject{"runc", &f.ev.Runc}, time.Time{}, "RuncMissing", "install runc"},
+		{subject{"node", &f.ev.Node}, later(later(done, f.containerdBack()), back(f.ev.KubeletUnit, f.ev.KubeletHealth)), "NodeNotReady", "kubectl describe node"},
+		{subject{"arc unit", &f.ev.ArcUnit}, time.Time{}, "ArcNotRunning", "systemctl status himdsd; azcmagent show"},
+		{subject{"arc", &f.ev.Arc}, back(f.ev.ArcUnit), "LinkLost", "azcmagent check"},
 	} {
 		if r.streak.Confirmed(f.t) {
-			p := start("", r.name, r.streak, r.streak.Lasted(), f.t.ConfirmFor)
+			p := start("", r.name, r.streak, max(0, min(r.streak.Lasted(), r.streak.At.Sub(r.under))), f.t.ConfirmFor)
+			if p.lasted < p.confirmFor {
+				p.wait("Recovering", seen(r.streak)+"; what lies under it has been well for "+words(p.lasted)+" only")
+				p.lookAgain = true
+				return p, true
+			}
 			p.hold(r.reason, "neither a restart nor a bootstrap is for this: "+seen(r.streak), r.advice)
 			return p, true
 		}

@@ -26,6 +26,55 @@ func TestNothingWithoutALook(t *testing.T) {
 	}
 }
 
+// What hurts only because of what lies under it is no news for as long as that has been back for less than a minute.
+func TestEffectsAreGivenTheTimeToRecover(t *testing.T) {
+	for name, given := range map[string]struct {
+		down, effect change
+		reason       string
+	}{
+		"a node that is not ready after its kubelet is back": {kubelet(stoppedAt(noon)), node(observe.NotReady, "NodeNotReady"), "NodeNotReady"},
+		"a runtime that is not ready after containerd is":    {containerd(failed), runtime("RuntimeNotReady"), "RuntimeUnhealthy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t).has(5*time.Minute, given.down, given.effect)
+			s.has(0, healthy, given.effect)
+			s.wants(Wait, "Recovering")
+			s.lasts(time.Minute - 1)
+			s.wants(Wait, "Recovering")
+			s.lasts(1)
+			s.wants(Hold, given.reason)
+		})
+	}
+}
+
+// A restart of ours shows as a fault of its own for a moment.
+func TestARestartIsGivenTheTimeToShow(t *testing.T) {
+	s := newScene(t).has(2*time.Minute, runtime(notResponding))
+	s.wants(Restart, notResponding)
+	s.restarts(ContainerdUnit, time.Second)
+	s.has(0, runtime("SocketMissing"))
+	s.wants(Wait, "Recovering")
+	s.lasts(time.Minute)
+	s.wants(Hold, "RuntimeUnhealthy")
+}
+
+// That a containerd was stopped for long makes no loop of its start.
+func TestAStartIsNoLoop(t *testing.T) {
+	s := newScene(t).has(20*time.Minute, containerd(stoppedAt(noon)))
+	s.has(0, containerd(starting))
+	s.wants(Wait, "SystemdAtWork")
+	s.lasts(10 * time.Minute)
+	s.wants(Hold, "ContainerdLoops")
+}
+
+func TestAMissingRuncIsNamedWhereTheSnapshotAsksForABootstrap(t *testing.T) {
+	s := newScene(t).has(time.Minute, func(set *observe.Set) {
+		set.Runc = observe.See(observe.Program{}, observe.Unhealthy, observe.ReasonNotInstalled, "no runc")
+	})
+	s.in.Grounds = []string{"RuncVersionUnknown"}
+	s.wants(Hold, "RuncMissing")
+}
+
 // Each case is a node that was well at noon, changes, and is looked at for so long.
 func TestTheLadder(t *testing.T) {
 	cut := link(cluster.ReasonTimeout)

@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/cluster"
@@ -10,6 +13,40 @@ import (
 	"github.com/aks-flex-node/agent/internal/remedy"
 )
 
+// retryAfter is when something that went wrong about a remedy, beyond its own outcome, is tried again, or one that did nothing.
+const retryAfter = 30 * time.Second
+
+// errPaused says that nothing was begun since somebody paused the agent.
+var errPaused = errors.New("the agent was paused at that moment")
+
+// paused returns why nothing may be begun now, if so. It may take as long as the disk does.
+func (a *Agent) paused(j *journal.Journal) error {
+	now := a.o.moment()
+	p, err := j.Paused(now)
+	if err != nil {
+		return fmt.Errorf("look for a pause: %w", err)
+	}
+	if f := readPauseFile(a.o.PauseFile, now.Wall); p != nil || f != nil && (f.Until.IsZero() || now.Wall.Before(f.Until)) {
+		return errPaused
+	}
+	return nil
+}
+
+// attemptText says which attempt of a day this one is.
+func (l *loop) attemptText(now time.Time, d decision.Decision) string {
+	h := l.facts.history(now)
+	attempts := h.Bootstraps
+	if d.Action == decision.Restart {
+		attempts = nil
+		for _, r := range h.Restarts {
+			if r.Unit == d.Unit {
+				attempts = append(attempts, r)
+			}
+		}
+	}
+	return fmt.Sprintf("attempt %d within %s", within(attempts, now, l.thresholds)+1, cmp.Or(l.thresholds.BudgetWindow, decision.BudgetWindow))
+}
+
 // inProgress is the remedy in progress, also one that an earlier agent left.
 func (l *loop) inProgress() *decision.Remedy {
 	switch {
@@ -17,15 +54,14 @@ func (l *loop) inProgress() *decision.Remedy {
 		return &decision.Remedy{Name: l.now.Name, Unit: l.now.Unit, Step: l.now.Step, Since: l.now.Since}
 	case l.running:
 		return &decision.Remedy{Name: "a remedy", Since: time.Now()}
-	case l.facts.unfinished != nil:
-		return &decision.Remedy{Name: l.facts.unfinished.Name, Since: l.facts.unfinished.Begun.Wall, Step: "left by an earlier agent"}
 	}
-	return nil
+	return leftBehind(l.facts.unfinished)
 }
 
 // act lets a remedy do what was decided, or finish what an earlier agent began.
 func (l *loop) act(now time.Time) {
-	if l.running || l.mode != decision.Act || l.facts.at.IsZero() || l.facts.asked < l.askedThen {
+	if l.running || l.mode != decision.Act || l.facts.asked < l.askedThen || l.unseen > 0 || now.Before(l.notBefore) ||
+		!l.files.ready() || l.facts.history(now).Broken != "" {
 		return
 	}
 	j := l.a.keeper.open()
@@ -35,6 +71,7 @@ func (l *loop) act(now time.Time) {
 	switch {
 	case l.facts.unfinished != nil && len(l.pauses(now)) == 0 && !l.cfg.Agent.DryRun:
 		l.a.o.Log.Infof("Going on with %s, which an earlier agent began", l.facts.unfinished.Name)
+		l.attempt = "begun by an earlier agent"
 		l.begin(func(r *remedy.Runner) ending {
 			o, err := r.Resume(l.ctx)
 			return ending{o, err}
@@ -42,7 +79,10 @@ func (l *loop) act(now time.Time) {
 	case l.decided.Action.Acts() && l.facts.unfinished == nil:
 		d := l.decided
 		l.a.o.Log.Infof("Begin: %s: %s", deed(d), d.Message)
-		l.reporter.event(cluster.Event{Type: "Warning", Reason: d.Reason, Action: titled(string(d.Action)), Message: "begin: " + deed(d), At: now})
+		l.attempt = l.attemptText(now, d)
+		l.reporter.event(cluster.Event{
+			Type: "Warning", Reason: "RemedyBegun", Action: titled(string(d.Action)), Message: fmt.Sprintf("%s (%s): %s", deed(d), l.attempt, d.Reason), At: now,
+		})
 		l.begin(func(r *remedy.Runner) ending {
 			o, err := r.Do(l.ctx, d)
 			return ending{&o, err}
@@ -65,7 +105,10 @@ func (l *loop) begin(do func(*remedy.Runner) ending, j *journal.Journal) {
 		},
 	}
 	l.all.Go(func() {
-		e := do(r)
+		e := ending{err: l.a.paused(j)} // once more, since what the loop knows may be a moment old
+		if e.err == nil {
+			e = do(r)
+		}
 		select {
 		case l.ended <- e:
 		case <-l.ctx.Done():
@@ -75,15 +118,26 @@ func (l *loop) begin(do func(*remedy.Runner) ending, j *journal.Journal) {
 
 // remedied is told when a remedy has ended: then everything is looked at anew, and nothing is decided by what was known before.
 func (l *loop) remedied(e ending) {
-	l.running, l.now, l.endedAt = false, remedy.Progress{}, time.Now()
+	now := time.Now()
+	l.running, l.now = false, remedy.Progress{}
 	l.askedThen = l.a.keeper.record()
-	l.round(time.Now())
+	l.unseen = 1
+	if l.busy[lookUnits] {
+		l.unseen++ // that one began before
+	}
+	l.look(lookUnits)
+	l.round(now)
+	if e.err != nil || e.outcome != nil && !remedy.Acted(e.outcome.Outcome) {
+		l.notBefore = now.Add(retryAfter) // what was decided and what was found there differ: that must not go round and round
+	}
 	if l.reload {
 		l.reload = false
 		l.a.Reload()
 	}
 	switch {
 	case l.ctx.Err() != nil:
+	case errors.Is(e.err, errPaused):
+		l.a.o.Log.Infof("Nothing was begun: %v", e.err)
 	case e.err != nil && e.outcome == nil:
 		l.a.o.Log.Warnf("A remedy could not be gone on with: %v", e.err)
 	case e.err != nil:
@@ -93,25 +147,21 @@ func (l *loop) remedied(e ending) {
 		return
 	}
 	o := e.outcome
-	if l.counters.Remedies == nil {
-		l.counters.Remedies = map[string]map[string]uint64{}
+	all := maps.Clone(l.counters.Remedies) // Views that were handed out keep theirs
+	if all == nil {
+		all = map[string]map[string]uint64{}
 	}
-	byOutcome := map[string]uint64{}
-	for k, v := range l.counters.Remedies[o.Name] { // Views that were handed out keep theirs
-		byOutcome[k] = v
+	byOutcome := maps.Clone(all[o.Name])
+	if byOutcome == nil {
+		byOutcome = map[string]uint64{}
 	}
 	byOutcome[o.Outcome]++
-	all := map[string]map[string]uint64{o.Name: byOutcome}
-	for k, v := range l.counters.Remedies {
-		if k != o.Name {
-			all[k] = v
-		}
-	}
+	all[o.Name] = byOutcome
 	l.counters.Remedies = all
 	l.a.o.Log.Infof("End: %s %s: %s: %s", o.Name, o.Unit, o.Outcome, o.Message)
 	kind := "Normal"
 	if o.Outcome != remedy.Succeeded && remedy.Acted(o.Outcome) {
 		kind = "Warning"
 	}
-	l.reporter.event(cluster.Event{Type: kind, Reason: "Remedy" + titled(o.Outcome), Action: o.Name, Message: fmt.Sprintf("%s %s: %s", o.Name, o.Unit, o.Message), At: time.Now()})
+	l.reporter.event(cluster.Event{Type: kind, Reason: "Remedy" + titled(o.Outcome), Action: o.Name, Message: fmt.Sprintf("%s %s (%s): %s", o.Name, o.Unit, l.attempt, o.Message), At: now})
 }

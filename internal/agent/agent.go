@@ -15,7 +15,6 @@ import (
 
 	"github.com/aks-flex-node/agent/internal/cluster"
 	"github.com/aks-flex-node/agent/internal/decision"
-	"github.com/aks-flex-node/agent/internal/health"
 	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/journal"
 	"github.com/aks-flex-node/agent/internal/observe"
@@ -109,7 +108,7 @@ func New(o Options) *Agent {
 		o.systemd = &host.Systemd{}
 	}
 	if o.moment == nil {
-		o.moment = now
+		o.moment = Moment
 	}
 	a := &Agent{o: o, reload: make(chan struct{}, 1), changed: make(chan struct{})}
 	a.keeper = newKeeper(filepath.Join(o.StateDir, JournalName), o.moment, o.noSync, o.Log)
@@ -118,13 +117,10 @@ func New(o Options) *Agent {
 
 // Run lives until ctx ends. It needs less than two seconds for its end, whatever hangs then. It fails only when it can't begin.
 func (a *Agent) Run(ctx context.Context) error {
-	if err := os.MkdirAll(a.o.StateDir, 0o700); err != nil {
-		a.o.Log.Warnf("The state folder can't be made, so that nothing can be recorded and nothing is done: %v", err)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
-	l := newLoop(a, ctx, &all)
+	l := newLoop(ctx, a, &all)
 	if a.o.wire != nil {
 		a.o.wire(l)
 	}
@@ -133,6 +129,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	all.Go(func() { l.files.run(ctx) })
 	all.Go(func() { l.reporter.run(ctx) })
 	all.Go(func() { l.notifier.run(ctx) })
+	a.keeper.record(journal.Entry{At: time.Now(), Kind: kindAgent, To: "started", Message: "agent " + a.o.Version})
 	l.run(ctx)
 	cancel()
 	if !waitFor(&all, endWait) {
@@ -220,8 +217,8 @@ func (a *Agent) Resume(ctx context.Context, by string) error {
 	return err
 }
 
-// now is the present moment as this host tells it. What it can't tell makes budgets age more slowly, never faster.
-func now() journal.Moment {
+// Moment is the present moment as this host tells it. What it can't tell makes budgets age more slowly, never faster.
+func Moment() journal.Moment {
 	m := journal.Moment{Wall: time.Now()}
 	if boot, err := host.BootID(); err == nil {
 		m.Boot = boot
@@ -236,9 +233,6 @@ func now() journal.Moment {
 	}
 	return m
 }
-
-// worst returns the gravest condition.
-func worst(conditions []health.Condition) (health.Condition, bool) { return health.Worst(conditions) }
 
 // nodeName returns the node's name as far as it is known.
 func nodeName(set *observe.Set, cfg *config.Config) string {

@@ -199,7 +199,9 @@ func (b *bed) stop() time.Duration {
 	if err := <-b.done; err != nil {
 		b.t.Errorf("Run: got %v, want nil", err)
 	}
-	return time.Since(began)
+	took := time.Since(began)
+	synctest.Wait()
+	return took
 }
 
 // runs starts an agent and gives it a minute to settle down.
@@ -375,4 +377,12 @@ func (b *logbook) take() string {
 	defer b.mu.Unlock()
 	defer b.text.Reset()
 	return b.text.String()
+}
+
+// tail returns the last lines.
+func (b *logbook) tail(n int) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lines := strings.Split(b.text.String(), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -33,12 +33,18 @@ type files struct {
 	mu     sync.Mutex // guards the fields below
 	paused *decision.Pause
 	gone   bool
+	looked bool
 }
 
 func newFiles(snapshot, pauseFile string) *files {
-	f := &files{snapshot: snapshot, pauseFile: pauseFile, changed: make(chan struct{}, 1), newWatcher: fsnotify.NewWatcher}
-	f.look(time.Now()) // so that an agent that starts while it is paused is so from the beginning
-	return f
+	return &files{snapshot: snapshot, pauseFile: pauseFile, changed: make(chan struct{}, 1), newWatcher: fsnotify.NewWatcher}
+}
+
+// ready reports whether anybody has looked yet: before that it is not known whether the agent is paused.
+func (f *files) ready() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looked
 }
 
 // pause is the pause by file; nil for none.
@@ -77,6 +83,9 @@ func (f *files) run(ctx context.Context) {
 		}
 	}
 	watch()
+	if f.look(time.Now()) {
+		poke(f.changed)
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -87,7 +96,7 @@ func (f *files) run(ctx context.Context) {
 			if e.Name != f.snapshot && e.Name != f.pauseFile {
 				continue
 			}
-		case <-failures: // too many at once: what was missed is seen by looking
+		case _, _ = <-failures: // too many at once: what was missed is seen by looking
 		}
 		if f.look(time.Now()) {
 			poke(f.changed)
@@ -103,7 +112,8 @@ func (f *files) look(now time.Time) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed = (p == nil) != (f.paused == nil) || p != nil && *p != *f.paused || gone
-	f.paused, f.gone = p, gone
+	changed = changed || !f.looked
+	f.paused, f.gone, f.looked = p, gone, true
 	return changed
 }
 

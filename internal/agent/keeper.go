@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,11 +24,16 @@ const (
 	tickEvery = time.Minute
 	// openEvery is how often a journal that another process has is tried again.
 	openEvery = 10 * time.Second
+	// patient is how often a journal that another process has is tried before that is told.
+	patient = 3
 	// maxPending bounds what waits to be recorded while the disk hangs. The oldest go first.
 	maxPending = 1000
 
 	kindRecovered = "recovered" // the node was well for long enough that earlier attempts are forgotten
-	kindAgent     = "agent"     // the agent itself started or ended
+	kindAgent     = "agent"     // the agent itself started
+
+	// maxAsking is how many questions of others may wait for a disk that hangs.
+	maxAsking = 16
 )
 
 // keeper owns the journal. Its goroutine may hang with the disk; whoever must not, reads what it last told.
@@ -34,8 +42,10 @@ type keeper struct {
 	moment func() journal.Moment
 	noSync bool
 	log    *logrus.Logger
-	told   chan struct{} // cap 1: facts changed
-	wake   chan struct{} // cap 1
+	told   chan struct{}             // cap 1: facts changed
+	wake   chan struct{}             // cap 1
+	asking chan struct{}             // holds one for each question under way
+	ended  map[uint64]journal.Remedy // remedies that have ended, by id; for run alone
 
 	mu      sync.Mutex // guards the fields below
 	journal *journal.Journal
@@ -75,7 +85,7 @@ type attempt struct {
 func newKeeper(path string, moment func() journal.Moment, noSync bool, log *logrus.Logger) *keeper {
 	return &keeper{
 		path: path, moment: moment, noSync: noSync, log: log,
-		told: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		told: make(chan struct{}, 1), wake: make(chan struct{}, 1), asking: make(chan struct{}, maxAsking),
 	}
 }
 
@@ -117,7 +127,10 @@ func (k *keeper) open() *journal.Journal {
 	return k.journal
 }
 
-var errNoJournal = errors.New("the journal is not open")
+var (
+	errNoJournal = errors.New("the journal is not open")
+	errBusy      = errors.New("the journal does not answer the questions that were asked before: is the disk hung?")
+)
 
 // ask puts a question to the journal, or changes something there, without hanging longer than ctx. Facts are read anew after it.
 func ask[T any](ctx context.Context, k *keeper, question func(*journal.Journal) (T, error)) (T, error) {
@@ -130,11 +143,17 @@ func ask[T any](ctx context.Context, k *keeper, question func(*journal.Journal) 
 	if j == nil {
 		return none, errNoJournal
 	}
+	select {
+	case k.asking <- struct{}{}:
+	default:
+		return none, errBusy
+	}
 	c := make(chan answer, 1)
 	go func() {
 		v, err := question(j)
+		k.record() // before the answer: whoever acts after it must know what it changed
 		c <- answer{v, err}
-		poke(k.wake)
+		<-k.asking
 	}()
 	select {
 	case a := <-c:
@@ -155,7 +174,11 @@ func (k *keeper) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		k.flush(j)
-		k.tell(k.read(j))
+		f := k.read(j)
+		if err := j.Err(); err != nil {
+			f.broken = strings.TrimPrefix(f.broken+"; "+err.Error(), "; ")
+		}
+		k.tell(f)
 		select {
 		case <-k.wake:
 		case <-tick.C:
@@ -169,7 +192,10 @@ func (k *keeper) run(ctx context.Context) {
 // begin opens the journal, as soon as no other process has it.
 func (k *keeper) begin(ctx context.Context) *journal.Journal {
 	said := false
-	for ctx.Err() == nil {
+	if err := os.MkdirAll(filepath.Dir(k.path), 0o700); err != nil {
+		k.log.Warnf("The state folder can't be made, so that nothing can be recorded and nothing is done: %v", err)
+	}
+	for tries := 1; ctx.Err() == nil; tries++ {
 		j, opened, err := journal.Open(k.path, k.moment(), journal.Options{NoSync: k.noSync})
 		if err == nil {
 			k.say(opened)
@@ -178,6 +204,9 @@ func (k *keeper) begin(ctx context.Context) *journal.Journal {
 			k.journal, k.facts = j, before
 			k.mu.Unlock()
 			return j
+		}
+		if tries < patient && errors.Is(err, journal.ErrLocked) {
+			continue // most likely a person who reads it; Open has waited a second
 		}
 		if !said {
 			said = true
@@ -263,39 +292,33 @@ func (k *keeper) read(j *journal.Journal) facts {
 	note("unfinished remedy", err)
 	f.pause, err = j.Paused(m)
 	note("pause", err)
-	remedies, err := j.Remedies(0)
-	note("remedies", err)
 	for _, unit := range []string{decision.KubeletUnit, decision.ContainerdUnit} {
-		tries, err := attemptsOf(j, m, decision.Restart, unit, remedies)
+		tries, err := k.attemptsOf(j, m, decision.Restart, unit)
 		note("restarts", err)
 		f.restarts = append(f.restarts, tries...)
 	}
-	f.bootstraps, err = attemptsOf(j, m, decision.Bootstrap, "", remedies)
+	f.bootstraps, err = k.attemptsOf(j, m, decision.Bootstrap, "")
 	note("bootstraps", err)
 	f.budgetUnknown = j.BudgetUnknown(m)
-	if err := j.Err(); err != nil {
-		problems = append(problems, err.Error())
-	}
 	f.broken = strings.Join(problems, "; ")
 	return f
 }
 
 // attemptsOf returns the attempts of one kind. Those that turned out to be unneeded did nothing, and are left out.
-func attemptsOf(j *journal.Journal, m journal.Moment, action decision.Action, unit string, remedies []journal.Remedy) ([]attempt, error) {
+func (k *keeper) attemptsOf(j *journal.Journal, m journal.Moment, action decision.Action, unit string) ([]attempt, error) {
 	known, err := j.Attempts(m, remedy.BudgetOf(action, unit), journal.MaxBudgetWindow)
 	if err != nil {
+		return nil, err
+	}
+	if err := k.learn(j, known); err != nil {
 		return nil, err
 	}
 	var all []attempt
 	for _, a := range known {
 		t := attempt{unit: unit, age: a.Age, ended: a.Age}
-		for i := range remedies {
-			r := &remedies[i]
-			if r.ID != a.Remedy || r.Ended == nil {
-				continue
-			}
+		if r := k.ended[a.Remedy]; r.Ended != nil {
 			t.ok = r.Outcome == remedy.Succeeded
-			t.ended = a.Age - lasted(r)
+			t.ended = a.Age - lasted(&r)
 			if !remedy.Acted(r.Outcome) {
 				t.age = -1
 			}
@@ -305,6 +328,31 @@ func attemptsOf(j *journal.Journal, m journal.Moment, action decision.Action, un
 		}
 	}
 	return all, nil
+}
+
+// learn keeps the remedies of attempts: those that have ended change no more, and all are much to read each time.
+func (k *keeper) learn(j *journal.Journal, attempts []journal.Attempt) error {
+	unknown := func(a journal.Attempt) bool { _, ok := k.ended[a.Remedy]; return !ok }
+	if !slices.ContainsFunc(attempts, unknown) {
+		return nil
+	}
+	remedies, err := j.Remedies(0)
+	if err != nil {
+		return err
+	}
+	if k.ended == nil {
+		k.ended = map[uint64]journal.Remedy{}
+	}
+	for _, a := range attempts {
+		i := slices.IndexFunc(remedies, func(r journal.Remedy) bool { return r.ID == a.Remedy })
+		switch {
+		case i < 0:
+			k.ended[a.Remedy] = journal.Remedy{} // it is so old that how it ended is forgotten
+		case remedies[i].Ended != nil:
+			k.ended[a.Remedy] = remedies[i]
+		}
+	}
+	return nil
 }
 
 // lasted is how long a remedy took: by the uptime where it can be told, since the clock may have been set meanwhile.

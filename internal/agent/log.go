@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"gopkg.in/natefinch/lumberjack.v2"
@@ -33,19 +34,18 @@ func silent() *logrus.Logger {
 	return l
 }
 
-// Logs is the agent's logger, which follows its configuration.
+// Logs is the agent's logger, which follows its configuration. Whoever logs never waits for its outputs.
 type Logs struct {
 	*logrus.Logger
-	stderr io.Writer
-	file   *lumberjack.Logger
+	queue  *logQueue
 	secret atomic.Pointer[redactor]
 }
 
-// NewLogs returns a logger that writes to stderr until it is told a configuration.
+// NewLogs returns a logger that writes to stderr until it is told a configuration. Close must end it.
 func NewLogs(stderr io.Writer) *Logs {
-	l := &Logs{Logger: logrus.New(), stderr: stderr}
+	l := &Logs{Logger: logrus.New(), queue: newLogQueue(stderr)}
 	l.secret.Store(newRedactor(nil))
-	l.SetOutput(stderr)
+	l.SetOutput(l.queue)
 	l.SetFormatter(l.formatter("text"))
 	return l
 }
@@ -57,35 +57,40 @@ func (l *Logs) Follow(cfg *config.Config) {
 		l.SetLevel(level)
 	}
 	l.SetFormatter(l.formatter(cfg.Agent.LogFormat))
-	if l.file != nil && filepath.Dir(l.file.Filename) == cfg.Agent.LogDir {
-		return
-	}
-	l.SetOutput(l.stderr)
-	l.closeFile()
-	if cfg.Agent.LogDir == "" {
-		return
-	}
-	if err := writable(cfg.Agent.LogDir); err != nil {
-		l.Warnf("No log file is kept: %v", err)
-		return
-	}
-	l.file = &lumberjack.Logger{
-		Filename: filepath.Join(cfg.Agent.LogDir, logName), MaxSize: logMegabytes, MaxBackups: logBackups, MaxAge: logDays,
-	}
-	l.SetOutput(both{l.stderr, l.file})
+	dir := cfg.Agent.LogDir
+	l.queue.do(func(out *outputs) {
+		name := filepath.Join(dir, logName)
+		if out.file != nil && out.name == name {
+			return
+		}
+		out.close()
+		if dir == "" {
+			return
+		}
+		if err := writable(dir); err != nil {
+			out.write(l.line(fmt.Sprintf("No log file is kept: %v", err)))
+			return
+		}
+		out.name = name
+		out.file = &lumberjack.Logger{Filename: name, MaxSize: logMegabytes, MaxBackups: logBackups, MaxAge: logDays}
+	})
 }
 
-// Close closes the file.
+// line is a warning as the logger would write it.
+func (l *Logs) line(message string) []byte {
+	e := logrus.NewEntry(l.Logger)
+	e.Time, e.Level, e.Message = time.Now(), logrus.WarnLevel, message
+	text, err := e.Bytes()
+	if err != nil {
+		return []byte(message + "\n")
+	}
+	return text
+}
+
+// Close ends the logger: what was logged is written, unless its output hangs. What is logged after it is lost.
 func (l *Logs) Close() {
-	l.SetOutput(l.stderr)
-	l.closeFile()
-}
-
-func (l *Logs) closeFile() {
-	if l.file != nil {
-		_ = l.file.Close() // each line was written when it was logged
-		l.file = nil
-	}
+	l.SetOutput(io.Discard)
+	l.queue.end()
 }
 
 // writable makes the folder where it is missing, and says why nothing can be written there.
@@ -98,18 +103,6 @@ func writable(dir string) error {
 		return err
 	}
 	return f.Close()
-}
-
-// both writes to each, whatever becomes of the other: a full disk must not silence the journal.
-type both struct{ a, b io.Writer }
-
-// Write implements io.Writer.
-func (w both) Write(p []byte) (int, error) {
-	n, err := w.a.Write(p)
-	if _, ferr := w.b.Write(p); ferr != nil && err == nil {
-		err = ferr
-	}
-	return n, err
 }
 
 // formatter writes text or JSON, without secrets.
@@ -138,10 +131,10 @@ type redactor struct {
 }
 
 // shapes are those of a JSON web token, a Kubernetes bootstrap token, a bearer's header, and of words that name a secret before it.
-const shapes = `eyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)?` +
+const shapes = `(?i)eyJ[\w-]{8,}\.[\w-]{8,}(\.[\w-]*)?` +
 	`|\b[a-z0-9]{6}\.[a-z0-9]{16}\b` +
-	`|(?i)\bbearer\s+[\w.~+/=-]{8,}` +
-	`|(?i)\b(client[_-]?secret|password|access[_-]?token|refresh[_-]?token)["']?\s*[=:]\s*["']?[^\s"',;&]{3,}`
+	`|\bbearer\s+[\w.~+/=-]{8,}` +
+	`|\b(client[_-]?secret|password|access[_-]?token|refresh[_-]?token)["']?\s*[=:]\s*["']?[^\s"',;&]{3,}`
 
 func newRedactor(cfg *config.Config) *redactor {
 	var pairs []string

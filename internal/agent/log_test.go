@@ -22,6 +22,8 @@ func TestSecretsStayOutOfTheLog(t *testing.T) {
 		cfg.Agent.LogFormat = form
 		l.Follow(cfg)
 		l.WithField("output", "client_secret="+"other-secret").Infof("it said %s and %s and %s and Authorization: Bearer %s", secret, token, jwt, "abc.def-ghi_123")
+		l.Close()
+		<-l.queue.done
 		for _, s := range []string{"hunter2", token, jwt, "abc.def-ghi_123", "other-secret"} {
 			if strings.Contains(out.String(), s) {
 				t.Errorf("%s: got %q, which shows %q", form, out.String(), s)
@@ -55,6 +57,7 @@ func TestALogFileIsKeptWhereTheConfigurationNamesAFolder(t *testing.T) {
 	l.Follow(cfg) // a reload with the same folder goes on in the same file
 	l.Debug("a second line")
 	l.Close()
+	<-l.queue.done
 	text, err := os.ReadFile(filepath.Join(dir, logName))
 	if err != nil || strings.Count(string(text), "\n") != 2 {
 		t.Errorf("got %q, %v; want two lines", text, err)
@@ -73,10 +76,33 @@ func TestAFolderThatCantBeWrittenCostsOnlyTheFile(t *testing.T) {
 	cfg := &config.Config{}
 	cfg.Agent.LogDir = dir
 	l := NewLogs(&out)
-	defer l.Close()
 	l.Follow(cfg)
 	l.Info("goes on")
+	l.Close()
+	<-l.queue.done
 	if got := out.String(); !strings.Contains(got, "No log file is kept") || !strings.Contains(got, "goes on") {
 		t.Errorf("got %q, want the reason and the line", got)
 	}
+}
+
+// hanging is an output that takes nothing until it is let go.
+type hanging chan struct{}
+
+func (h hanging) Write(p []byte) (int, error) {
+	<-h
+	return len(p), nil
+}
+
+func TestAnOutputThatHangsKeepsNobodyWaiting(t *testing.T) {
+	out := make(hanging)
+	l := NewLogs(out)
+	for i := range 3 * maxLines {
+		l.Info(i)
+	}
+	if l.queue.dropped.Load() == 0 {
+		t.Error("got no line dropped, want those that do not fit")
+	}
+	l.Close() // it gives up waiting
+	close(out)
+	<-l.queue.done
 }

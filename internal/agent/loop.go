@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,14 +17,14 @@ import (
 
 const (
 	// restoreWait is how long the loop waits for what the journal knows of the time before. A disk that hangs must not keep it blind.
-	restoreWait = 2 * time.Second
+	restoreWait = 4 * time.Second
 	// firstWait is how long the first snapshot waits for a look that takes its time.
 	firstWait = 6 * time.Second
 	// firstWrite is until when, after the start, the first judgement waits for the first write of the snapshot.
 	firstWrite = firstWait + 2*time.Second
 	// leastGap is the least time between two rounds that no event asked for, whatever is due.
 	leastGap = time.Second
-	// stateEvery is how often systemd is asked how the host as a whole is; a decision to act needs an answer not older than twice that.
+	// stateEvery is how often systemd is asked how the host as a whole is; a decision to act needs an answer not older than three times that.
 	stateEvery = 30 * time.Second
 )
 
@@ -71,14 +73,19 @@ type loop struct {
 	settle     []time.Time
 	system     systemState
 	states     chan systemState
+	asking     bool // how the host is
+	loads      chan loaded
+	loading    bool
+	loadAgain  bool
 
-	remedy    *remedy.Runner
 	running   bool // a remedy's goroutine is
 	progress  chan remedy.Progress
 	ended     chan ending
 	now       remedy.Progress // of the one that runs
 	askedThen uint64          // facts older than this do not know yet what the last remedy did
-	endedAt   time.Time       // of the last remedy: what was seen before says nothing about what it did
+	unseen    int             // looks at the units that have to end before what the last remedy did is known
+	notBefore time.Time       // when an unfinished remedy may be tried again
+	attempt   string          // which attempt the one that runs is
 	reload    bool            // the configuration is to be read anew when the remedy has ended
 
 	counters Counters
@@ -106,9 +113,8 @@ type seen struct {
 // eyes are the senses of one configuration, with the goroutines that serve them.
 type eyes struct {
 	senses
-	end  context.CancelFunc
-	ctx  context.Context //nolint:containedctx // their own life, which ends when the configuration is replaced
-	gone sync.WaitGroup
+	end context.CancelFunc
+	ctx context.Context //nolint:containedctx // their own life, which ends when the configuration is replaced
 	// watching: the Node is watched. That begins once the kubelet was looked at, whose arguments say with which credentials.
 	watching bool
 }
@@ -125,11 +131,11 @@ type ending struct {
 	err     error
 }
 
-func newLoop(a *Agent, ctx context.Context, all *sync.WaitGroup) *loop {
+func newLoop(ctx context.Context, a *Agent, all *sync.WaitGroup) *loop {
 	l := &loop{
 		a: a, ctx: ctx, all: all,
 		landed: make(chan struct{}, 1), units: make(chan struct{}, 1), node: make(chan struct{}, 1),
-		done: make(chan seen), states: make(chan systemState), progress: make(chan remedy.Progress), ended: make(chan ending),
+		done: make(chan seen), states: make(chan systemState), loads: make(chan loaded), progress: make(chan remedy.Progress), ended: make(chan ending),
 		busy: map[look]bool{}, again: map[look]bool{},
 		tracker: health.NewTracker(), started: time.Now(),
 		notifier: newNotifier(),
@@ -143,9 +149,18 @@ func newLoop(a *Agent, ctx context.Context, all *sync.WaitGroup) *loop {
 
 // run turns until ctx ends.
 func (l *loop) run(ctx context.Context) {
-	l.configure()
-	defer func() { l.eyes.close() }()
 	l.notifier.tell("READY=1")
+	l.load()
+	select {
+	case c := <-l.loads:
+		l.loading = false
+		l.configure(c)
+	case <-time.After(restoreWait):
+		l.configure(loaded{err: errNotReadYet})
+	case <-ctx.Done():
+		return
+	}
+	defer func() { l.all.Go(l.eyes.close) }()
 	l.restore(ctx)
 	l.round(time.Now())
 	watchdog := l.notifier.watchdog()
@@ -173,13 +188,15 @@ func (l *loop) run(ctx context.Context) {
 			l.counters.Events++
 		case <-l.writer.wrote:
 		case s := <-l.states:
-			l.system = s
+			l.system, l.asking = s, false
 		case <-l.a.keeper.told:
 		case l.now = <-l.progress:
 		case e := <-l.ended:
 			l.remedied(e)
 		case <-l.a.reload:
-			l.reconfigure()
+			l.reread()
+		case c := <-l.loads:
+			l.reconfigure(c)
 		case <-timer.C:
 			l.timed(time.Now())
 		}
@@ -213,20 +230,65 @@ func (l *loop) restore(ctx context.Context) {
 	}
 }
 
-// configure reads the configuration and opens the eyes.
-func (l *loop) configure() {
-	cfg, err := l.a.o.Load()
-	if err != nil {
-		cfg = nil
+// loaded is a configuration that was read, or why it was not.
+type loaded struct {
+	cfg *config.Config
+	err error
+}
+
+// errNotReadYet keeps an agent whose configuration lies on a disk that hangs observing until it is read.
+var errNotReadYet = errors.New("the configuration has not been read yet: does its disk hang?")
+
+// load reads the configuration, in a goroutine: its disk may hang.
+func (l *loop) load() {
+	if l.loading {
+		l.loadAgain = true
+		return
 	}
-	l.cfg = cfg
-	l.mode, l.modeReason = modeOf(cfg, err, l.a.o.ObserveOnly)
-	l.thresholds = thresholdsOf(cfg)
-	if l.a.o.Reloaded != nil && cfg != nil {
-		l.a.o.Reloaded(cfg)
+	l.loading = true
+	l.all.Go(func() {
+		cfg, err := l.a.o.Load()
+		if err != nil {
+			cfg = nil
+		}
+		select {
+		case l.loads <- loaded{cfg, err}:
+		case <-l.ctx.Done():
+		}
+	})
+}
+
+// configure puts a configuration to use. Senses that it does not concern are kept, with all that they know.
+func (l *loop) configure(c loaded) {
+	old := l.eyes
+	keep := old != nil && sameSenses(l.cfg, c.cfg)
+	l.cfg = c.cfg
+	l.mode, l.modeReason = modeOf(c.cfg, c.err, l.a.o.ObserveOnly)
+	l.thresholds = thresholdsOf(c.cfg)
+	if l.a.o.Reloaded != nil && c.cfg != nil {
+		l.a.o.Reloaded(c.cfg)
 	}
-	l.a.o.Log.Infof("The agent %s", modeText(l.mode, l.modeReason, cfg))
-	l.open()
+	l.a.o.Log.Infof("The agent %s", modeText(l.mode, l.modeReason, c.cfg))
+	if !keep {
+		l.open()
+		if old != nil {
+			l.all.Go(old.close)
+		}
+	}
+	l.teller.Store(nil)
+	if l.mode == decision.Act {
+		l.teller.Store(l.eyes)
+	}
+}
+
+// sameSenses reports whether two configurations make the agent see the same: they differ in the agent's own section alone.
+func sameSenses(a, b *config.Config) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.Agent, y.Agent = config.AgentConfig{}, config.AgentConfig{}
+	return reflect.DeepEqual(x, y)
 }
 
 func modeText(mode decision.Mode, reason string, cfg *config.Config) string {
@@ -244,42 +306,54 @@ func (l *loop) open() {
 	e := &eyes{senses: l.a.o.senses(l.cfg)}
 	e.ctx, e.end = context.WithCancel(l.ctx)
 	e.OnLanded(func() { poke(l.landed) })
-	e.gone.Go(func() { e.WatchUnits(e.ctx, func(string) { poke(l.units) }) })
+	l.all.Go(func() { e.WatchUnits(e.ctx, func(string) { poke(l.units) }) })
 	l.eyes, l.opened, l.whole = e, time.Now(), false
-	l.teller.Store(nil)
-	if l.mode == decision.Act {
-		l.teller.Store(e)
-	}
 }
 
 // watch begins to watch the Node.
 func (l *loop) watch(e *eyes) {
 	e.watching = true
-	e.gone.Go(func() { e.WatchNode(e.ctx, func() { poke(l.node) }) })
+	l.all.Go(func() { e.WatchNode(e.ctx, func() { poke(l.node) }) })
 }
 
-// close ends the senses and does not wait for what hangs.
+// close ends the senses. It may take as long as what hangs there.
 func (e *eyes) close() {
 	e.end()
 	e.Close()
 }
 
-// reconfigure takes a new configuration, unless it is worse than the present one.
-func (l *loop) reconfigure() {
+// reread has the configuration read anew, after a remedy in progress.
+func (l *loop) reread() {
 	if l.running {
 		l.a.o.Log.Info("The configuration will be read anew when the remedy in progress has ended")
 		l.reload = true
 		return
 	}
 	l.notifier.tell("RELOADING=1")
-	defer l.notifier.tell("READY=1")
-	if _, err := l.a.o.Load(); err != nil && l.cfg != nil {
-		l.a.o.Log.Warnf("The configuration was not read anew, the one before is kept: %v", err)
+	l.load()
+}
+
+// reconfigure takes a configuration that was read, unless it is worse than the present one.
+func (l *loop) reconfigure(c loaded) {
+	l.loading = false
+	if l.loadAgain {
+		l.loadAgain = false
+		l.load()
 		return
 	}
-	old := l.eyes
-	l.configure()
-	l.all.Go(old.close)
+	defer l.notifier.tell("READY=1")
+	switch {
+	case l.running:
+		l.reload = true
+		return
+	case l.cfg != nil && c.err != nil:
+		l.a.o.Log.Warnf("The configuration was not read anew, the one before is kept: %v", c.err)
+		return
+	case l.cfg != nil && c.cfg == nil:
+		l.a.o.Log.Warn("The configuration is gone; the one before is kept. Restart the agent to make it only observe")
+		return
+	}
+	l.configure(c)
 	l.round(time.Now())
 }
 
@@ -329,6 +403,9 @@ func (l *loop) looked(s seen) {
 		l.counters.Looks++
 		l.whole = l.whole || s.by == l.eyes
 	}
+	if k == lookUnits && l.unseen > 0 {
+		l.unseen--
+	}
 	if l.again[k] {
 		l.again[k] = false
 		l.look(k)
@@ -352,21 +429,28 @@ func (l *loop) round(now time.Time) {
 
 // askState asks systemd how the host is.
 func (l *loop) askState(now time.Time) {
-	if now.Sub(l.system.at) < stateEvery && l.system.state != "" {
+	if l.asking || now.Sub(l.system.at) < stateEvery && l.system.state != "" {
 		return
 	}
+	l.asking = true
 	l.all.Go(func() {
-		ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
-		defer cancel()
-		state, err := l.a.o.systemd.State(ctx)
-		if err != nil {
-			state = ""
-		}
+		s := hostState(l.ctx, l.a.o.systemd)
 		select {
-		case l.states <- systemState{state, time.Now()}:
+		case l.states <- s:
 		case <-l.ctx.Done():
 		}
 	})
+}
+
+// hostState asks systemd how the host as a whole is.
+func hostState(ctx context.Context, s systemd) systemState {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	state, err := s.State(ctx)
+	if err != nil {
+		state = "" // not known
+	}
+	return systemState{state, time.Now()}
 }
 
 // due is when the loop has to turn though nothing happens.

@@ -107,8 +107,18 @@ func timeout[T any]() observe.Observation[T] {
 func (s *sight) Look(ctx context.Context) observe.Set {
 	s.m.mu.Lock()
 	s.m.looks++
-	forever := s.m.hangs[hangLook]
+	forever, atOnce := s.m.hangs[hangLook], s.m.quick && len(s.m.hangs) == 0
 	s.m.mu.Unlock()
+	if atOnce && ctx.Err() == nil {
+		s.land(func(m *machine, now time.Time) {
+			s.seeUnits(m, now, true)
+			s.seePrograms(m, now)
+			s.seeNode(m, now, true)
+			s.seeArc(m, now, true)
+		})
+		set, _ := s.Latest()
+		return set
+	}
 	if forever != nil {
 		<-forever
 	}
@@ -126,46 +136,53 @@ func (s *sight) LookAtUnits(ctx context.Context) {
 	if !ended {
 		return
 	}
-	s.land(func(m *machine, now time.Time) {
-		k, c := observe.JudgeUnit(m.kubelet.Unit), observe.JudgeUnit(m.runtime.Unit)
-		if m.dark || !inTime {
-			k = observe.CannotTell[observe.Unit]("SystemdUnavailable", "systemd does not answer")
-			c = k
-		}
-		put(&s.set.KubeletUnit, k, now)
-		put(&s.set.ContainerdUnit, c, now)
-		put(&s.set.ArcUnit, observe.JudgeUnit(observe.Unit{Name: "himdsd.service", LoadState: "loaded", ActiveState: "active", SubState: "running"}), now)
-	})
+	s.land(func(m *machine, now time.Time) { s.seeUnits(m, now, inTime) })
+}
+
+func (s *sight) seeUnits(m *machine, now time.Time, inTime bool) {
+	k, c := observe.JudgeUnit(m.kubelet.Unit), observe.JudgeUnit(m.runtime.Unit)
+	if m.dark || !inTime {
+		k = observe.CannotTell[observe.Unit]("SystemdUnavailable", "systemd does not answer")
+		c = k
+	}
+	put(&s.set.KubeletUnit, k, now)
+	put(&s.set.ContainerdUnit, c, now)
+	put(&s.set.ArcUnit, observe.JudgeUnit(observe.Unit{Name: "himdsd.service", LoadState: "loaded", ActiveState: "active", SubState: "running"}), now)
 }
 
 func (s *sight) LookLocal(ctx context.Context) {
-	s.LookAtUnits(ctx)
-	if _, ended := s.take(ctx, "local", 0, 0); !ended {
+	inTime, ended := s.take(ctx, hangUnits, 0, lookDeadline)
+	if !ended {
 		return
 	}
 	s.land(func(m *machine, now time.Time) {
-		put(&s.set.Kubelet, observe.See(observe.Program{Version: "1.33.2"}, observe.Healthy, "VersionKnown", "kubelet 1.33.2"), now)
-		put(&s.set.Runc, observe.See(observe.Program{Version: "1.1.12"}, observe.Healthy, "VersionKnown", "runc 1.1.12"), now)
-		if m.noRunc {
-			put(&s.set.Runc, observe.See(observe.Program{}, observe.Unhealthy, observe.ReasonNotInstalled, "no runc"), now)
-		}
-		health := observe.CannotTell[observe.KubeletHealth]("KubeletNotRunning", "nothing listens")
-		if m.kubelet.Running() {
-			health = observe.See(observe.KubeletHealth{StatusCode: 200}, observe.Healthy, "HealthzOK", "healthy")
-			if reason := m.sick[kubelet]; reason != "" {
-				health = observe.See(observe.KubeletHealth{}, observe.Unhealthy, reason, "not well")
-			}
-		}
-		put(&s.set.KubeletHealth, health, now)
-		runtime := observe.See(observe.Runtime{}, observe.Unhealthy, "NotRunning", "containerd does not run")
-		if m.runtime.Running() {
-			runtime = observe.See(observe.Runtime{Program: observe.Program{Version: "1.7.20"}, Answers: true, RuntimeReady: true}, observe.Healthy, "RuntimeReady", "ready")
-			if reason := m.sick[containerd]; reason != "" {
-				runtime = observe.See(observe.Runtime{}, observe.Unhealthy, reason, "not well")
-			}
-		}
-		put(&s.set.Containerd, runtime, now)
+		s.seeUnits(m, now, inTime)
+		s.seePrograms(m, now)
 	})
+}
+
+func (s *sight) seePrograms(m *machine, now time.Time) {
+	put(&s.set.Kubelet, observe.See(observe.Program{Version: "1.33.2"}, observe.Healthy, "VersionKnown", "kubelet 1.33.2"), now)
+	put(&s.set.Runc, observe.See(observe.Program{Version: "1.1.12"}, observe.Healthy, "VersionKnown", "runc 1.1.12"), now)
+	if m.noRunc {
+		put(&s.set.Runc, observe.See(observe.Program{}, observe.Unhealthy, observe.ReasonNotInstalled, "no runc"), now)
+	}
+	health := observe.CannotTell[observe.KubeletHealth]("KubeletNotRunning", "nothing listens")
+	if m.kubelet.Running() {
+		health = observe.See(observe.KubeletHealth{StatusCode: 200}, observe.Healthy, "HealthzOK", "healthy")
+		if reason := m.sick[kubelet]; reason != "" {
+			health = observe.See(observe.KubeletHealth{}, observe.Unhealthy, reason, "not well")
+		}
+	}
+	put(&s.set.KubeletHealth, health, now)
+	runtime := observe.See(observe.Runtime{}, observe.Unhealthy, "NotRunning", "containerd does not run")
+	if m.runtime.Running() {
+		runtime = observe.See(observe.Runtime{Program: observe.Program{Version: "1.7.20"}, Answers: true, RuntimeReady: true}, observe.Healthy, "RuntimeReady", "ready")
+		if reason := m.sick[containerd]; reason != "" {
+			runtime = observe.See(observe.Runtime{}, observe.Unhealthy, reason, "not well")
+		}
+	}
+	put(&s.set.Containerd, runtime, now)
 }
 
 func (s *sight) LookAtNode(ctx context.Context) {
@@ -173,18 +190,20 @@ func (s *sight) LookAtNode(ctx context.Context) {
 	if !ended {
 		return
 	}
-	s.land(func(m *machine, now time.Time) {
-		n := observe.See(observe.Node{Name: "edge-1", Ready: observe.Ready}, observe.Healthy, "NodeReady", "ready")
-		switch {
-		case !inTime:
-			n = timeout[observe.Node]()
-		case m.linkCut:
-			n = observe.CannotTell[observe.Node](cluster.ReasonTimeout, "no answer")
-		case m.notReady || !m.works():
-			n = observe.See(observe.Node{Name: "edge-1", Ready: observe.NotReady}, observe.Unhealthy, "NodeNotReady", "not ready")
-		}
-		put(&s.set.Node, n, now)
-	})
+	s.land(func(m *machine, now time.Time) { s.seeNode(m, now, inTime) })
+}
+
+func (s *sight) seeNode(m *machine, now time.Time, inTime bool) {
+	n := observe.See(observe.Node{Name: "edge-1", Ready: observe.Ready}, observe.Healthy, "NodeReady", "ready")
+	switch {
+	case !inTime:
+		n = timeout[observe.Node]()
+	case m.linkCut:
+		n = observe.CannotTell[observe.Node](cluster.ReasonTimeout, "no answer")
+	case m.notReady || !m.works():
+		n = observe.See(observe.Node{Name: "edge-1", Ready: observe.NotReady}, observe.Unhealthy, "NodeNotReady", "not ready")
+	}
+	put(&s.set.Node, n, now)
 }
 
 func (s *sight) lookAtArc(ctx context.Context) {
@@ -196,16 +215,18 @@ func (s *sight) lookAtArc(ctx context.Context) {
 	if !ended {
 		return
 	}
-	s.land(func(m *machine, now time.Time) {
-		a := observe.See(observe.Arc{Registered: true, Connected: true}, observe.Healthy, "Connected", "connected")
-		switch {
-		case !inTime:
-			a = timeout[observe.Arc]()
-		case m.arcCut:
-			a = observe.See(observe.Arc{Registered: true}, observe.Unhealthy, "Disconnected", "disconnected")
-		}
-		put(&s.set.Arc, a, now)
-	})
+	s.land(func(m *machine, now time.Time) { s.seeArc(m, now, inTime) })
+}
+
+func (s *sight) seeArc(m *machine, now time.Time, inTime bool) {
+	a := observe.See(observe.Arc{Registered: true, Connected: true}, observe.Healthy, "Connected", "connected")
+	switch {
+	case !inTime:
+		a = timeout[observe.Arc]()
+	case m.arcCut:
+		a = observe.See(observe.Arc{Registered: true}, observe.Unhealthy, "Disconnected", "disconnected")
+	}
+	put(&s.set.Arc, a, now)
 }
 
 func (s *sight) LookAtHost(ctx context.Context) observe.Host {

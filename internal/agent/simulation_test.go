@@ -25,9 +25,10 @@ type simulation struct {
 	seed    uint64
 	witness *witness
 	faults  []string
-	later   []func()    // faults that wait to be lifted
-	lifts   []time.Time // and when
-	paused  []func()    // ways to end pauses
+	later   []func()      // faults that wait to be lifted
+	lifts   []time.Time   // and when
+	paused  []func()      // ways to end pauses
+	gap     time.Duration // how old evidence may be
 }
 
 // counts is how often what happened in all simulations.
@@ -53,8 +54,8 @@ func TestADayOfRandomFaults(t *testing.T) {
 		}
 	})
 	// The simulation is worth something only if it got everywhere.
-	for _, what := range []string{"reset-failed", "start", "restart", "command", "resumed", "remedies ended", "bootstraps failed"} {
-		if counts.of[what] == 0 && !t.Failed() {
+	for _, what := range []string{"reset-failed", "start", "restart", "command", "resumed", "remedies ended", "bootstrap failed", "bootstrap succeeded", "restart failed", "restart succeeded"} {
+		if counts.of[what] == 0 && !t.Failed() && seeds >= 50 {
 			t.Errorf("in %d days there was nothing of %q; got %v", seeds, what, counts.of)
 		}
 	}
@@ -63,13 +64,14 @@ func TestADayOfRandomFaults(t *testing.T) {
 
 func newSimulation(t *testing.T, seed uint64, counts *counts) *simulation {
 	t.Helper()
-	s := &simulation{bed: newBed(t), r: rand.New(rand.NewPCG(seed, 3)), seed: seed}
+	s := &simulation{bed: newBed(t), r: rand.New(rand.NewPCG(seed, 3)), seed: seed, gap: decision.EvidenceGap}
 	// Looks that nothing asks for cost the most time: in most of the days there are fewer of them.
 	s.cfg.Agent.BootstrapCheckInterval = config.Duration(10 * time.Minute)
 	if seed%10 != 0 {
-		s.cfg.Agent.StatusInterval, s.cfg.Agent.Thresholds.EvidenceGap = config.Duration(4*time.Minute), config.Duration(5*time.Minute)
-		s.gap = 5 * time.Minute
+		s.cfg.Agent.StatusInterval, s.cfg.Agent.Thresholds.EvidenceGap = config.Duration(2*time.Minute), config.Duration(3*time.Minute)
+		s.gap = 3 * time.Minute
 	}
+	s.quick = true
 	s.witness = newWitness(s, counts)
 	s.acted, s.log.heard = s.witness.acted, s.witness.heard
 	return s
@@ -129,7 +131,7 @@ func (s *simulation) rest() {
 			s.failf("got %s %s (%s) on a repaired node: %s", c.Type, c.Status, c.Reason, c.Message)
 		}
 	}
-	if snap := s.snapshot(); snap == nil || time.Since(snap.LastUpdated) > 4*time.Minute+time.Second || !snap.KubeletRunning || len(asks(s.statusPath())) > 0 {
+	if snap := s.snapshot(); snap == nil || time.Since(snap.LastUpdated) > 3*time.Minute || !snap.KubeletRunning || len(asks(s.statusPath())) > 0 {
 		s.failf("got the snapshot %+v of a repaired node, want a fresh one that asks for nothing", snap)
 	}
 	if c := s.told(); c.Status != "True" {
@@ -166,6 +168,7 @@ func (s *simulation) restartAgent(meanwhile func(), most time.Duration) {
 	if took := s.stop(); took >= 2*time.Second {
 		s.failf("the agent took %s to end", took)
 	}
+	s.witness.agentEnded()
 	meanwhile()
 	after(s.between(0, most))
 	s.start()
@@ -188,7 +191,10 @@ func (s *simulation) misfortune() {
 	if r.IntN(3) == 0 { // what a bootstrap would come to
 		c := command{takes: s.between(time.Second, 5*time.Minute), fails: true, leaves: func(*machine) {}}
 		if r.IntN(2) == 0 {
-			c.leaves = func(m *machine) { m.kubelet.LoadState, m.kubelet.broken, m.kubelet.fails = "loaded", true, 3*time.Second; m.kubelet.begin() }
+			c.leaves = func(m *machine) {
+				m.kubelet.LoadState, m.kubelet.broken, m.kubelet.fails = "loaded", true, 3*time.Second
+				m.kubelet.begin()
+			}
 		}
 		s.happens(func(m *machine) { m.command = c })
 	} else {
@@ -202,6 +208,7 @@ func (s *simulation) misfortune() {
 		breaks(true, false)
 	case 5:
 		breaks(true, true)
+		s.lift(func(m *machine) { m.unit(unit).loops = false })
 	case 6:
 		s.happens(func(m *machine) { m.unit(unit).stop() })
 	case 7: // somebody who stops it whenever it runs
@@ -215,13 +222,19 @@ func (s *simulation) misfortune() {
 			d.stop()
 			d.LoadState, d.UnitFileState = "masked", "masked"
 		})
-		s.lift(func(m *machine) { m.unit(unit).LoadState, m.unit(unit).UnitFileState = "loaded", "enabled"; m.unit(unit).begin() })
+		s.lift(func(m *machine) {
+			m.unit(unit).LoadState, m.unit(unit).UnitFileState = "loaded", "enabled"
+			m.unit(unit).begin()
+		})
 	case 9:
 		breaks(r.IntN(2) == 0, false)
 		s.happens(func(m *machine) { m.unit(unit).UnitFileState = "disabled" })
 		s.lift(func(m *machine) { m.unit(unit).UnitFileState = "enabled" })
 	case 10, 11:
-		s.happens(func(m *machine) { m.unit(unit).stop(); m.unit(unit).LoadState, m.unit(unit).UnitFileState = "not-found", "" })
+		s.happens(func(m *machine) {
+			m.unit(unit).stop()
+			m.unit(unit).LoadState, m.unit(unit).UnitFileState = "not-found", ""
+		})
 	case 12, 13:
 		reason := map[string][]string{kubelet: {"HealthzSilent", "HealthzFailed"}, containerd: {"NotResponding", "RuntimeNotReady"}}[unit][r.IntN(2)]
 		broken := r.IntN(2) == 0
@@ -247,8 +260,8 @@ func (s *simulation) misfortune() {
 	case 18:
 		switch r.IntN(3) {
 		case 0:
-			s.configures(func(c *config.Config) { c.Agent.DryRun = true }, nil)
-			s.then(func() { s.configures(func(c *config.Config) { c.Agent.DryRun = false }, nil) })
+			s.dryRun(true)
+			s.then(func() { s.dryRun(false) })
 		case 1:
 			s.configures(nil, fmt.Errorf("unexpected }"))
 			s.then(func() { s.configures(nil, nil) })
@@ -257,11 +270,17 @@ func (s *simulation) misfortune() {
 		}
 	case 19:
 		s.restartAgent(s.reboot, 10*time.Minute)
-	case 20:
+	case 20: // often in the midst of a remedy
+		breaks(true, false)
+		for range 20 * r.IntN(2) {
+			if after(5 * time.Second); s.witness.busy() {
+				break
+			}
+		}
 		s.restartAgent(func() {}, 3*time.Minute)
 	case 21:
 		by := s.between(0, 200*time.Hour) - 100*time.Hour
-		s.happens(func(*machine) { s.skew, s.unsynced = by, r.IntN(2) == 0 })
+		s.happens(func(*machine) { s.skew, s.unsynced = by, true }) // a clock that is off by days is not in step with others
 		s.then(func() { s.happens(func(*machine) { s.skew, s.unsynced = 0, false }) })
 	case 22:
 		switch r.IntN(4) {
@@ -277,12 +296,20 @@ func (s *simulation) misfortune() {
 			s.lift(func(m *machine) { m.notReady, m.noRunc, m.diskFree = false, false, 50 })
 		default:
 			if r.IntN(4) == 0 { // else nothing would be left of the day: it takes a day to trust a new journal
-				s.restartAgent(func() { s.write(filepath.Join(s.stateDir(), JournalName), strings.Repeat("garbage", 1000)); s.witness.lostHistory() }, time.Minute)
+				s.restartAgent(func() {
+					s.write(filepath.Join(s.stateDir(), JournalName), strings.Repeat("garbage", 1000))
+					s.witness.lostHistory()
+				}, time.Minute)
 			}
 		}
 	default:
 		s.repair()
 	}
+}
+
+func (s *simulation) dryRun(on bool) {
+	s.witness.configured(on)
+	s.configures(func(c *config.Config) { c.Agent.DryRun = on }, nil)
 }
 
 // pauses pauses the agent by file or by command.

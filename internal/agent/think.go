@@ -37,7 +37,7 @@ func (l *loop) think(now time.Time) {
 		l.decide(now, &set)
 	}
 	l.show(now, &set, hst)
-	if settled && !set.KubeletUnit.At.Before(l.endedAt) && !set.ContainerdUnit.At.Before(l.endedAt) {
+	if settled {
 		l.act(now)
 	}
 }
@@ -76,7 +76,7 @@ func (l *loop) judge(now time.Time, set *observe.Set, hst observe.Host) {
 
 // gravest is the condition that the cluster is told; where there is nothing to report, one that says since when.
 func gravest(conditions []health.Condition) (c health.Condition, found bool) {
-	if c, found = worst(conditions); found {
+	if c, found = health.Worst(conditions); found {
 		return c, true
 	}
 	for _, o := range conditions {
@@ -176,15 +176,20 @@ func (l *loop) input(now time.Time, set *observe.Set) decision.Input {
 
 // pauses are those that hold now.
 func (l *loop) pauses(now time.Time) []decision.Pause {
+	return pausesOf(l.facts.pause, l.files.pause(), now)
+}
+
+// pausesOf returns those of a pause by command and one by file that hold at a time.
+func pausesOf(command *journal.Pause, file *decision.Pause, now time.Time) []decision.Pause {
 	var all []decision.Pause
-	if p := l.facts.pause; p != nil && (p.Until == nil || now.Before(*p.Until)) {
+	if p := command; p != nil && (p.Until == nil || now.Before(*p.Until)) {
 		q := decision.Pause{By: p.By, Reason: p.Reason, Since: p.Since}
 		if p.Until != nil {
 			q.Until = *p.Until
 		}
 		all = append(all, q)
 	}
-	if p := l.files.pause(); p != nil && (p.Until.IsZero() || now.Before(p.Until)) {
+	if p := file; p != nil && (p.Until.IsZero() || now.Before(p.Until)) {
 		all = append(all, *p)
 	}
 	return all

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/decision"
+	"github.com/aks-flex-node/agent/internal/health"
 )
 
 // titled makes a CamelCase word of a small one.
@@ -20,7 +21,7 @@ func titled(word string) string {
 // statusLine is what `systemctl status` shows of the agent.
 func statusLine(v *View) string {
 	text := "all is well"
-	if c, found := worst(v.Conditions); found {
+	if c, found := health.Worst(v.Conditions); found {
 		text = fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason)
 	}
 	if v.Decision.Action != "" && v.Decision.Action != decision.None {

@@ -17,77 +17,6 @@ import (
 	"github.com/aks-flex-node/agent/internal/observe"
 )
 
-const (
-	kubelet    = decision.KubeletUnit
-	containerd = decision.ContainerdUnit
-
-	startTakes = 300 * time.Millisecond // of a unit
-	loopPause  = 10 * time.Second       // before systemd starts a failed unit again
-)
-
-// service is a unit that lives: it starts, fails, is started again by systemd, is stopped and masked by people.
-type service struct {
-	observe.Unit
-	broken    bool          // it fails soon after each start
-	fails     time.Duration // how soon
-	loops     bool          // systemd starts it again when it fails
-	due       time.Time     // when it changes by itself; zero for never
-	stoppedAt time.Time     // by a person, since it last ran; zero for never
-}
-
-func (d *service) becomes(active, sub, result, job string) {
-	d.ActiveState, d.SubState, d.Result, d.Job, d.StateChange, d.due = active, sub, result, job, time.Now(), time.Time{}
-}
-
-// begin is what systemctl start does. It has no effect on what is masked or missing.
-func (d *service) begin() {
-	if d.LoadState == "loaded" && !d.Running() {
-		d.becomes("activating", "start", "success", "start")
-		d.due = time.Now().Add(startTakes)
-	}
-}
-
-// tick does what is due by itself.
-func (d *service) tick(now time.Time) (changed bool) {
-	switch {
-	case d.due.IsZero() || now.Before(d.due):
-		return false
-	case d.Running() && d.loops:
-		d.becomes("activating", "auto-restart", "exit-code", "")
-		d.due = now.Add(loopPause)
-	case d.Running():
-		d.becomes("failed", "failed", "exit-code", "")
-	case d.SubState == "auto-restart":
-		d.NRestarts++
-		d.becomes("activating", "start", "success", "start")
-		d.due = now.Add(startTakes)
-	default:
-		d.becomes("active", "running", "success", "")
-		d.MainPID++
-		d.stoppedAt = time.Time{}
-		if d.broken {
-			d.due = now.Add(d.fails)
-		}
-	}
-	return true
-}
-
-// stop is what a person does.
-func (d *service) stop() {
-	if d.Running() || d.ActiveState == "activating" {
-		d.becomes("inactive", "dead", "success", "")
-		d.stoppedAt = time.Now()
-	}
-}
-
-// fail makes it fail now, if it runs.
-func (d *service) fail() {
-	if d.Running() {
-		d.due = time.Now()
-		d.tick(d.due)
-	}
-}
-
 // command is what the bootstrap's command does.
 type command struct {
 	takes time.Duration
@@ -111,6 +40,7 @@ type act struct {
 // machine is one simulated host in a bubble of time. All that the agent sees of it and does to it goes through here.
 type machine struct {
 	t     *testing.T
+	quick bool      // looks take no time unless something hangs: for simulations
 	acted func(act) // told of each act, before it has an effect; it may not call the machine
 
 	mu       sync.Mutex // guards the fields below
@@ -135,13 +65,15 @@ type machine struct {
 	sights   map[*sight]bool
 	shown    [2]signal // what systemd last told of its units
 	timer    *time.Timer
+	since    map[string]time.Time // since when something is so; zero while it is not
+	well     time.Time            // when both units had last been up for as long as it takes to have recovered
 }
 
 // newMachine must be called in a bubble: there it is midnight, 2000-01-01 UTC. The host is a node that is well, and has been up for an hour.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, boot: 1, booted: time.Now().Add(-time.Hour), sick: map[string]string{}, diskFree: 50, hangs: map[string]chan struct{}{},
-		runs: map[string]*run{}, sights: map[*sight]bool{}, command: command{takes: time.Minute}}
+		runs: map[string]*run{}, sights: map[*sight]bool{}, command: command{takes: time.Minute}, since: map[string]time.Time{}}
 	for name, d := range m.daemons() {
 		d.Unit = observe.Unit{Name: name, LoadState: "loaded", UnitFileState: "enabled"}
 		d.becomes("active", "running", "success", "")
@@ -188,6 +120,7 @@ func (m *machine) changed() (watchers []func(string)) {
 			next = d.due
 		}
 	}
+	m.note(now)
 	if m.timer != nil {
 		m.timer.Stop()
 	}
@@ -252,6 +185,28 @@ func (m *machine) mend() {
 	m.sick = map[string]string{}
 }
 
+// note keeps since when something is so.
+func (m *machine) note(now time.Time) {
+	up := m.kubelet.Running() && m.runtime.Running()
+	if !up && m.longer("up", decision.Recovered) {
+		m.well = now
+	}
+	for what, so := range map[string]bool{
+		"up": up, "works": m.works(), "dark": m.dark, "masked": m.kubelet.LoadState == "masked" || m.kubelet.LoadState == "loaded" && m.kubelet.UnitFileState == "disabled",
+	} {
+		if !so {
+			m.since[what] = time.Time{}
+		} else if m.since[what].IsZero() {
+			m.since[what] = now
+		}
+	}
+}
+
+// longer reports whether something has been so for longer than d.
+func (m *machine) longer(what string, d time.Duration) bool {
+	return !m.since[what].IsZero() && time.Since(m.since[what]) > d
+}
+
 // works reports whether the host is truly a node that works.
 func (m *machine) works() bool {
 	return m.kubelet.Running() && m.runtime.Running() && m.sick[kubelet] == "" && m.sick[containerd] == ""
@@ -259,8 +214,8 @@ func (m *machine) works() bool {
 
 var (
 	errDark      = errors.New("systemd does not answer")
-	errNoSuch    = errors.New("Unit not found.")
-	errNotLoaded = errors.New("Unit is masked.")
+	errNoSuch    = errors.New("unit not found")
+	errNotLoaded = errors.New("unit is masked")
 )
 
 // ask is a question to systemd, or an order.

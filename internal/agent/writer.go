@@ -109,7 +109,7 @@ func (w *writer) run(ctx context.Context) {
 		w.began = time.Now()
 		w.mu.Unlock()
 		if s != nil {
-			w.put(s)
+			w.put(s) //nolint:contextcheck // the contract's function has no context: its lock has a limit of its own
 		}
 		asks := w.judge(ctx, cfg)
 		w.mu.Lock()

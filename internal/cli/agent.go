@@ -15,8 +15,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/aks-flex-node/agent/internal/agent"
+	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/localapi"
 	"github.com/aks-flex-node/agent/pkg/config"
 )
@@ -154,6 +156,36 @@ func (c *common) agentConfig(logs *agent.Logs) func() (*config.Config, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := trusted(c.configPath, result.Config); err != nil {
+			return nil, err
+		}
 		return result.Config, nil
 	}
+}
+
+// trusted says why root must not do what a configuration says: somebody else could have written it, or the program that it names. A
+// program that is not there (yet) is no reason.
+func trusted(path string, cfg *config.Config) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fmt.Errorf("look at the configuration %s: %w", path, err)
+	}
+	if st.Uid != 0 || st.Mode&unix.S_IWOTH != 0 || st.Mode&unix.S_IWGRP != 0 && st.Gid != 0 {
+		return fmt.Errorf("root does what the configuration says, so only root may be able to write %s: chown root %s && chmod go-w %s", path, path, path)
+	}
+	command := cfg.Agent.Bootstrap.Command
+	if len(command) == 0 {
+		return nil
+	}
+	id, err := host.Identify(command[0])
+	if err != nil {
+		return nil //nolint:nilerr // it is not there, or can't be looked at: then it can't be run either
+	}
+	if err := host.CheckProgram(command[0], id); err != nil {
+		return fmt.Errorf("agent.bootstrap.command: %w", err)
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aks-flex-node/agent/internal/agent"
 	"github.com/aks-flex-node/agent/internal/journal"
 	"github.com/aks-flex-node/agent/internal/localapi"
 )
@@ -115,11 +116,11 @@ func writeJournal(t *testing.T, path string, entries ...journal.Entry) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	j, _, err := journal.Open(path, moment(), journal.Options{NoSync: true})
+	j, _, err := journal.Open(path, agent.Moment(), journal.Options{NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(j.Record(moment(), entries...), j.Close()); err != nil {
+	if err := errors.Join(j.Record(agent.Moment(), entries...), j.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -136,7 +137,7 @@ func TestWhyThereIsNoHistory(t *testing.T) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			j, _, err := journal.Open(path, moment(), journal.Options{NoSync: true})
+			j, _, err := journal.Open(path, agent.Moment(), journal.Options{NoSync: true})
 			if err != nil {
 				t.Fatal(err)
 			}

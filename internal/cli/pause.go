@@ -85,7 +85,7 @@ func byWhom(command string) string {
 func (c *common) pause(ctx context.Context, p journal.Pause) error {
 	running, err := c.tell(
 		func(a localapi.Agent) error { return a.Pause(ctx, p) },
-		func(j *journal.Journal) error { return j.Pause(moment(), p) },
+		func(j *journal.Journal) error { return j.Pause(agent.Moment(), p) },
 	)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (c *common) resume(ctx context.Context) error {
 	by := byWhom("resume")
 	running, err := c.tell(
 		func(a localapi.Agent) error { return a.Resume(ctx, by) },
-		func(j *journal.Journal) error { return j.Resume(moment(), by) },
+		func(j *journal.Journal) error { return j.Resume(agent.Moment(), by) },
 	)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (c *common) tell(ask func(localapi.Agent) error, do func(*journal.Journal) 
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // as an agent does that runs for the first time
 		return false, forbidden(fmt.Errorf("make the folder of the journal: %w", err), "write the journal "+path)
 	}
-	j, opened, err := journal.Open(path, moment(), journal.Options{})
+	j, opened, err := journal.Open(path, agent.Moment(), journal.Options{})
 	switch {
 	case errors.Is(err, journal.ErrLocked):
 		return false, fmt.Errorf("another process has the journal %s, but no agent answers: systemctl status aks-flex-node-agent", path)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aks-flex-node/agent/internal/agent"
 	"github.com/aks-flex-node/agent/internal/decision"
 	"github.com/aks-flex-node/agent/internal/journal"
 	"github.com/aks-flex-node/agent/internal/localapi"
@@ -79,12 +80,12 @@ func TestPauseAndResumeWithoutAnAgentAreForTheNextOne(t *testing.T) {
 	c := newCommand(t, absent())
 	paused := func() *journal.Pause {
 		t.Helper()
-		j, _, err := journal.Open(c.journalPath, moment(), journal.Options{ReadOnly: true})
+		j, _, err := journal.Open(c.journalPath, agent.Moment(), journal.Options{ReadOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer j.Close()
-		p, err := j.Paused(moment())
+		p, err := j.Paused(agent.Moment())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +98,8 @@ func TestPauseAndResumeWithoutAnAgentAreForTheNextOne(t *testing.T) {
 	if !strings.Contains(c.out.String(), "No agent runs here now; the next one that does will be paused.") {
 		t.Errorf("got %q", c.out.String())
 	}
-	m, problem := c.remember()
-	if len(m.pauses) != 1 || m.pauses[0].Reason != "new switch" || problem != "" {
+	m, problem := c.remember(settings{}, true)
+	if len(m.Pauses) != 1 || m.Pauses[0].Reason != "new switch" || problem != "" {
 		t.Errorf("explain: got %+v and %q, want the pause", m, problem)
 	}
 	c.out.Reset()
@@ -127,7 +128,7 @@ func TestWhyThereIsNoPause(t *testing.T) {
 	}
 	cmd := newCommand(t, absent())
 	writeJournal(t, cmd.journalPath)
-	j, _, err := journal.Open(cmd.journalPath, moment(), journal.Options{NoSync: true})
+	j, _, err := journal.Open(cmd.journalPath, agent.Moment(), journal.Options{NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,11 @@ func kubeletEnvironment(env []string) []string {
 // gets them too.
 func (i *Installer) keepsCredentials(ctx context.Context, p *Plan, kubelet observe.Unit, program target) error {
 	g, err := i.findPlugin(kubelet)
-	if err != nil {
+	switch {
+	case err == nil:
+	case program.now.exists && !i.Force:
+		return fmt.Errorf("it can't be told whether the kubelet gets its credentials from %s, which is to be replaced: %w; mend that, or use --force if the kubelet has a certificate", ProgramPath, err)
+	default:
 		p.note("It can't be told whether the kubelet gets its credentials from %s: %v", ProgramPath, err)
 		return nil
 	}

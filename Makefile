@@ -63,7 +63,7 @@ e2e: ## run the end-to-end tests on real hosts and a real cluster made here (as 
 
 .PHONY: soak
 soak: ## run the long simulations, 1,000 seeds, by hand
-	@go test -tags soak -count 1 -timeout 30m ./internal/decision
+	@go test -tags soak -count 1 -timeout 60m ./internal/decision ./internal/agent
 
 .PHONY: check
 check: ## format, go vet, linters, rooms, API lock, tidy go.mod, known vulnerabilities

@@ -3,6 +3,7 @@ package remedy
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -316,4 +317,31 @@ func TestOneRemedyAtATime(t *testing.T) {
 			t.Errorf("after the first has ended: got error %v, want none", err)
 		}
 	})
+}
+
+// killed lets f run until its point number n, where it is killed as by SIGKILL: it just ends. It reports whether it came that far.
+func (w *world) killed(n int, f func()) bool {
+	points := 0
+	return w.killedAt(func(string) bool {
+		points++
+		return points == n
+	}, f)
+}
+
+func (w *world) killedAt(here func(what string) bool, f func()) (killed bool) {
+	w.point = func(what string) {
+		if here(what) {
+			killed = true
+			w.point = nil // what is deferred would not run in a killed process
+			runtime.Goexit()
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+	w.point = nil
+	return killed
 }

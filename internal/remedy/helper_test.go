@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -368,33 +367,6 @@ func count(all []string, one string) (n int) {
 		}
 	}
 	return n
-}
-
-// killed lets f run until its point number n, where it is killed as by SIGKILL: it just ends. It reports whether it came that far.
-func (w *world) killed(n int, f func()) bool {
-	points := 0
-	return w.killedAt(func(string) bool {
-		points++
-		return points == n
-	}, f)
-}
-
-func (w *world) killedAt(here func(what string) bool, f func()) (killed bool) {
-	w.point = func(what string) {
-		if here(what) {
-			killed = true
-			w.point = nil // what is deferred would not run in a killed process
-			runtime.Goexit()
-		}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	<-done
-	w.point = nil
-	return killed
 }
 
 // wait lets time pass in a bubble.

@@ -22,13 +22,12 @@ const (
 
 // aroundKubelet may be seen while the kubelet is down, hangs or comes up.
 func aroundKubelet(more ...string) []string {
-	return append([]string{"KubeletRunning", "KubeletHealthy", "NodeReady", "RestartPending", "kubeletRunning", "kubeletReady",
-		"hold NotSeenHere", "hold NodeNotReady"}, more...)
+	return append([]string{"KubeletRunning", "KubeletHealthy", "NodeReady", "RestartPending", "kubeletRunning", "kubeletReady"}, more...)
 }
 
 // aroundContainerd may be seen while containerd is down, hangs or comes up.
 func aroundContainerd(more ...string) []string {
-	return aroundKubelet(append([]string{"ContainerdRunning", "RuntimeReady", "containerdRunning", "containerdVersion", "hold RuntimeUnhealthy"}, more...)...)
+	return aroundKubelet(append([]string{"ContainerdRunning", "RuntimeReady", "containerdRunning", "containerdVersion"}, more...)...)
 }
 
 // script is a step that runs a script on the host.
@@ -130,7 +129,7 @@ func kubeletTroubles() []trouble {
 		},
 		{
 			name: "kubelet stopped by an admin and forgotten", into: script("systemctl stop kubelet"),
-			conditions: []string{"KubeletRunning False Stopped"}, snapshot: []string{"kubeletRunning false", "kubeletReady Unknown"},
+			conditions: []string{"KubeletRunning False Stopped"}, snapshot: []string{"kubeletRunning false"},
 			decisions: []string{"hold UnitStopped", "restart Stopped"}, actions: []string{"restart " + kubelet},
 			may: aroundKubelet(), recovery: "by the agent's start, after the hold",
 		},
@@ -151,14 +150,14 @@ func kubeletTroubles() []trouble {
 			into:       script("systemctl stop kubelet; mv /etc/systemd/system/kubelet.service /root/; systemctl daemon-reload"),
 			conditions: []string{"KubeletRunning False UnitNotFound, pending"}, snapshot: []string{"kubeletRunning false"},
 			decisions: []string{"bootstrap KubeletMissing"}, actions: []string{"bootstrap"},
-			may: aroundKubelet("hold NodeWorks"), recovery: "by the bootstrap",
+			may: aroundKubelet("hold NodeWorks", "hold UnitStopped"), recovery: "by the bootstrap",
 		},
 		{
-			name: "kubelet in a crash loop", ends: []string{kubelet}, prepare: repairs(noDropIn + "systemctl restart kubelet\n"),
+			name: "kubelet in a crash loop", ends: []string{kubelet}, lift: script(noDropIn),
 			into:       script(dropIn("[Service]\nExecStart=\nExecStart=/usr/local/bin/kubelet --no-such-flag\n") + "systemctl restart --no-block kubelet"),
-			conditions: []string{"KubeletRunning False CrashLoop"}, snapshot: []string{"kubeletRunning false", "kubeletReady Unknown"},
-			decisions: []string{"restart CrashLoop", "bootstrap RestartsUsedUp"}, actions: []string{"restart " + kubelet, "bootstrap"},
-			may: aroundKubelet("restart AutoRestart", "restart Activating"), recovery: "by the bootstrap, after three restarts",
+			conditions: []string{"KubeletRunning False CrashLoop, pending"}, snapshot: []string{"kubeletRunning false"},
+			decisions: []string{"restart CrashLoop"}, actions: []string{"restart " + kubelet},
+			may: aroundKubelet("restart AutoRestart", "restart Activating"), recovery: "by systemd's restart, once its command line is right",
 		},
 		{
 			name: "azcmagent fails for ever", prepare: arc("connected"), broken: arc("fails"), into: reloads, lift: arc("connected"), tidy: noArc,
@@ -227,7 +226,7 @@ func containerdTroubles() []trouble {
 		},
 		{
 			name: "runc missing", into: script("mv " + runc + " /root/runc"), lift: script("mv /root/runc " + runc),
-			conditions: []string{"RuncPresent False NotInstalled, pending"}, decisions: []string{"hold NotSeenHere"}, may: []string{"runcVersion", "hold RuncMissing"}, recovery: withNext,
+			conditions: []string{"RuncPresent False NotInstalled, pending"}, decisions: []string{"hold RuncMissing"}, may: []string{"runcVersion", "hold NotSeenHere"}, recovery: withNext,
 		},
 	}
 	for _, m := range []struct{ mode, what, reason string }{

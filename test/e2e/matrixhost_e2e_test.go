@@ -78,9 +78,11 @@ func hostTroubles() []trouble {
 			note: "the budget counts as used for 24 h", recovery: "a new journal is begun",
 		},
 		{
-			name: "journal read-only, and the kubelet failed", prepare: disk(stateDir, "0700"), tidy: script("umount " + stateDir), ends: []string{kubelet},
-			broken: script("mount -o remount,ro " + stateDir), into: both(agentAnew, script(dropIn(noRestart)+signal("KILL", kubelet))),
-			lift:       script("mount -o remount,rw " + stateDir + "\n" + noDropIn),
+			name: "journal read-only, and the kubelet failed", ends: []string{kubelet},
+			// By another mount of the same disk, since what makes a disk read-only is seldom said of one mount alone.
+			prepare: both(disk(stateDir, "0700"), script("mkdir -p /mnt/side; mount --bind "+stateDir+" /mnt/side")), tidy: script("umount /mnt/side " + stateDir),
+			broken: script("mount -o remount,ro /mnt/side"), into: both(agentAnew, script(dropIn(noRestart)+signal("KILL", kubelet))),
+			lift:       script("mount -o remount,rw /mnt/side\n" + noDropIn),
 			conditions: []string{"KubeletRunning False Failed, pending"}, snapshot: []string{"kubeletRunning false"}, decisions: []string{"hold JournalBroken"},
 			may: aroundKubelet("restart Failed"), actionsAfter: []string{"restart " + kubelet}, recovery: "by the agent's restart, once it can be written down",
 		},

@@ -58,7 +58,7 @@ func program(name string, args []string) error {
 			}
 		}
 	}
-	return syscall.Exec(real, append([]string{real}, args...), os.Environ()) //nolint:gosec // the caller's own arguments
+	return syscall.Exec(real, append([]string{real}, args...), os.Environ())
 }
 
 func listen(network, address, mode string) error {

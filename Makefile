@@ -54,6 +54,7 @@ endef
 
 .PHONY: test
 test: ## install what tests need, then run all but the end-to-end tests, with the race detector
+	@go test -count 1 -timeout 15m -run TestADayOfRandomFaults ./internal/agent # 50 seeds; the race detector leaves time for few
 	@$(gotest) -tags lab -timeout 20m -parallel 8 ./...
 
 .PHONY: e2e

@@ -129,7 +129,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	all.Go(func() { l.files.run(ctx) })
 	all.Go(func() { l.reporter.run(ctx) })
 	all.Go(func() { l.notifier.run(ctx) })
-	a.keeper.record(journal.Entry{At: time.Now(), Kind: kindAgent, To: "started", Message: "agent " + a.o.Version})
+	a.keeper.record(journal.Entry{At: time.Now(), Kind: KindAgent, To: "started", Message: "agent " + a.o.Version})
 	l.run(ctx)
 	cancel()
 	if !waitFor(&all, endWait) {

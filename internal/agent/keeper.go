@@ -29,8 +29,9 @@ const (
 	// maxPending bounds what waits to be recorded while the disk hangs. The oldest go first.
 	maxPending = 1000
 
-	kindRecovered = "recovered" // the node was well for long enough that earlier attempts are forgotten
-	kindAgent     = "agent"     // the agent itself started
+	// KindRecovered and KindAgent are the kinds of the history's entries that the agent adds to the journal's own.
+	KindRecovered = "recovered" // the node was well for long enough that earlier attempts are forgotten
+	KindAgent     = "agent"     // the agent itself started
 
 	// maxAsking is how many questions of others may wait for a disk that hangs.
 	maxAsking = 16
@@ -396,7 +397,7 @@ func (k *keeper) before(j *journal.Journal) (f facts) {
 	index := map[string]int{}
 	for _, e := range entries {
 		switch e.Kind {
-		case kindRecovered:
+		case KindRecovered:
 			f.lastWell = e.At
 		case journal.KindDecision:
 			f.decided = decision.Decision{Action: decision.Action(e.To), Unit: e.Subject, Reason: e.Reason}

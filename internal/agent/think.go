@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/cluster"
@@ -51,7 +52,7 @@ func (l *loop) recovered(before time.Time) {
 		for _, a := range attempts {
 			if began := l.facts.at.Add(-a.age); began.After(before) && began.Before(l.evidence.LastWell) {
 				l.a.keeper.record(journal.Entry{
-					Kind: kindRecovered, At: l.evidence.LastWell, Reason: "Recovered", Message: "kubelet and containerd have been well for long enough: earlier attempts are forgotten",
+					Kind: KindRecovered, At: l.evidence.LastWell, Reason: "Recovered", Message: "kubelet and containerd have been well for long enough: earlier attempts are forgotten",
 				})
 				return
 			}
@@ -74,9 +75,13 @@ func (l *loop) judge(now time.Time, set *observe.Set, hst observe.Host) {
 	l.reporter.condition(gravest(l.conditions))
 }
 
-// gravest is the condition that the cluster is told; where there is nothing to report, one that says since when.
+// gravest is the condition that the cluster is told; where there is nothing to report, one that says since when. That something can't be
+// told which would only be a warning makes the node no unknown one.
 func gravest(conditions []health.Condition) (c health.Condition, found bool) {
-	if c, found = health.Worst(conditions); found {
+	telling := slices.DeleteFunc(slices.Clone(conditions), func(c health.Condition) bool {
+		return c.Status == health.Unknown && !slices.ContainsFunc(health.Table(), func(r health.Row) bool { return r.Type == c.Type && r.Severity == health.Critical })
+	})
+	if c, found = health.Worst(telling); found {
 		return c, true
 	}
 	for _, o := range conditions {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/aks-flex-node/agent/internal/agent"
 	"github.com/aks-flex-node/agent/internal/journal"
 	"github.com/aks-flex-node/agent/internal/localapi"
 )
@@ -60,7 +61,7 @@ The form json is an array of all that was recorded, in order.`,
 
 // kinds are those of entries that people may ask for.
 func kinds() []string {
-	return []string{journal.KindCondition, journal.KindDecision, journal.KindRemedy, journal.KindPause, journal.KindJournal}
+	return []string{journal.KindCondition, journal.KindDecision, journal.KindRemedy, journal.KindPause, journal.KindJournal, agent.KindRecovered, agent.KindAgent}
 }
 
 // kindsFlag is a flag that takes kinds of entries, separated by commas or one after the other.

@@ -11,6 +11,9 @@ import (
 func Decide(in Input) Decision {
 	f := newFacts(in)
 	p := propose(f)
+	if g := guardRemedy(f, p); g.Holds && p.action == Hold {
+		p.wait(g.Reason, g.Message+". Seen meanwhile: "+p.message) // what is seen in the midst of a remedy is no end of the ladder
+	}
 	d := Decision{
 		At: f.Now, Action: p.action, Unit: p.unit, Reason: p.reason, Message: p.message, Changes: slices.Clone(p.changes),
 		Evidence: evidence(&f.ev), Grounds: slices.Clone(f.Grounds), Thresholds: thresholds(f, p),

@@ -300,3 +300,11 @@ func TestGuardsDoNotTouchWhatIsNoAction(t *testing.T) {
 	s.has(0, kubelet(failed))
 	s.wants(Wait, "Confirming")
 }
+
+// What is seen of other things while a remedy is at work is no end of the ladder.
+func TestNothingIsHeldDuringARemedy(t *testing.T) {
+	s := newScene(t).has(5*time.Minute, runtime("RuntimeNotReady"))
+	s.wants(Hold, "RuntimeUnhealthy")
+	s.in.Remedy = &Remedy{Name: "restart", Unit: ContainerdUnit, Since: s.in.Now}
+	s.wants(Wait, "RemedyInProgress")
+}

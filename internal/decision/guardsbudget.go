@@ -8,7 +8,7 @@ import (
 func guardBudget(f *facts, p proposal) Guard {
 	used, until := f.budget()
 	state := fmt.Sprintf("%d of %d bootstraps in %s are used", used, f.t.MaxBootstraps, words(f.t.BudgetWindow))
-	if p.action != Bootstrap || until.IsZero() {
+	if p.action != Bootstrap || until.IsZero() || f.Remedy != nil { // the last one has yet to show its effect
 		return free("%s", state)
 	}
 	return held(Hold, "BudgetUsedUp", state+": this needs a person", until, "somebody who finds out why bootstraps don't help")

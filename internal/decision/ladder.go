@@ -259,7 +259,7 @@ func (f *facts) confirmed(p *proposal, confirmed bool) bool {
 		p.wait("NotSteady", fmt.Sprintf("%s; it counts as well when it has been up for %s", seen(s), words(f.t.Steady)))
 	case !confirmed:
 		p.wait("Confirming", seen(s)+"; that has to be confirmed")
-	case !s.At.After(last):
+	case f.Remedy == nil && !s.At.After(last):
 		p.wait("NotLookedSince", "nobody has looked since the last attempt ended")
 	default:
 		return true

@@ -43,7 +43,7 @@ func newSwitch(ctx context.Context, address netip.Prefix) (*Switch, error) {
 		return nil, fmt.Errorf("make switch: %w", err)
 	}
 	s := &Switch{ns: ns, address: address}
-	err = s.ip(ctx, "link set lo up", "link add br0 type bridge", "addr add "+address.String()+" dev br0", "link set br0 up")
+	err = s.ip(ctx, "link set lo up", "link add br0 address 02:00:00:00:00:01 type bridge", "addr add "+address.String()+" dev br0", "link set br0 up")
 	if err != nil {
 		_ = ns.Close()
 		return nil, fmt.Errorf("make switch: %w", err)

@@ -131,6 +131,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	all.Go(func() { l.notifier.run(ctx) })
 	a.keeper.record(journal.Entry{At: time.Now(), Kind: KindAgent, To: "started", Message: "agent " + a.o.Version})
 	l.run(ctx)
+	a.o.Log.Info("The agent ends")
 	cancel()
 	if !waitFor(&all, endWait) {
 		a.o.Log.Warn("Something hangs and is left behind at the end")

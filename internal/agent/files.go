@@ -79,7 +79,9 @@ func (f *files) run(ctx context.Context) {
 			return
 		}
 		for _, dir := range []string{filepath.Dir(f.snapshot), filepath.Dir(f.pauseFile)} {
-			_ = w.Add(dir) // one that is not there yet is tried again; one that is watched already costs nothing
+			if w.Add(dir) != nil { // one that is watched already costs nothing
+				_ = w.Add(filepath.Dir(dir)) // which tells when the folder comes; else it is tried again
+			}
 		}
 	}
 	watch()
@@ -93,10 +95,14 @@ func (f *files) run(ctx context.Context) {
 		case <-tick.C:
 			watch()
 		case e := <-notices:
-			if e.Name != f.snapshot && e.Name != f.pauseFile {
+			switch e.Name {
+			case f.snapshot, f.pauseFile:
+			case filepath.Dir(f.snapshot), filepath.Dir(f.pauseFile):
+				watch()
+			default:
 				continue
 			}
-		case _, _ = <-failures: // too many at once: what was missed is seen by looking
+		case <-failures: //nolint:errcheck // too many notices at once: what was missed is seen by looking
 		}
 		if f.look(time.Now()) {
 			poke(f.changed)

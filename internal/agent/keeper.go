@@ -29,9 +29,10 @@ const (
 	// maxPending bounds what waits to be recorded while the disk hangs. The oldest go first.
 	maxPending = 1000
 
-	// KindRecovered and KindAgent are the kinds of the history's entries that the agent adds to the journal's own.
-	KindRecovered = "recovered" // the node was well for long enough that earlier attempts are forgotten
-	KindAgent     = "agent"     // the agent itself started
+	// KindRecovered is the kind of the history's entry that says that the node was well for long enough that earlier attempts are forgotten.
+	KindRecovered = "recovered"
+	// KindAgent is the kind of the entry that says that the agent itself started.
+	KindAgent = "agent"
 
 	// maxAsking is how many questions of others may wait for a disk that hangs.
 	maxAsking = 16
@@ -176,7 +177,7 @@ func (k *keeper) run(ctx context.Context) {
 	for {
 		k.flush(j)
 		f := k.read(j)
-		if err := j.Err(); err != nil {
+		if err := j.Err(); err != nil && !strings.Contains(f.broken, err.Error()) {
 			f.broken = strings.TrimPrefix(f.broken+"; "+err.Error(), "; ")
 		}
 		k.tell(f)
@@ -283,23 +284,23 @@ func (k *keeper) read(j *journal.Journal) facts {
 	m := k.moment()
 	f := facts{at: time.Now(), asked: asked}
 	var problems []string
-	note := func(what string, err error) {
-		if err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %v", what, err))
+	note := func(err error) {
+		if err != nil && !slices.Contains(problems, err.Error()) { // a journal that can't be read gives every question the same answer
+			problems = append(problems, err.Error())
 		}
 	}
 	var err error
 	f.unfinished, err = j.Unfinished()
-	note("unfinished remedy", err)
+	note(err)
 	f.pause, err = j.Paused(m)
-	note("pause", err)
+	note(err)
 	for _, unit := range []string{decision.KubeletUnit, decision.ContainerdUnit} {
 		tries, err := k.attemptsOf(j, m, decision.Restart, unit)
-		note("restarts", err)
+		note(err)
 		f.restarts = append(f.restarts, tries...)
 	}
 	f.bootstraps, err = k.attemptsOf(j, m, decision.Bootstrap, "")
-	note("bootstraps", err)
+	note(err)
 	f.budgetUnknown = j.BudgetUnknown(m)
 	f.broken = strings.Join(problems, "; ")
 	return f

@@ -15,6 +15,8 @@ import (
 // order is none. The switch agent.enableDriftDetectionAndRemediation is about drift alone and makes no difference here.
 func modeOf(cfg *config.Config, loadErr error, observeOnly bool) (mode decision.Mode, reason string) {
 	switch {
+	case observeOnly && loadErr != nil && !errors.Is(loadErr, fs.ErrNotExist):
+		return decision.ObserveOnly, "it was started with --observe-only; besides, the configuration can't be used: " + firstMistake(loadErr)
 	case observeOnly:
 		return decision.ObserveOnly, "it was started with --observe-only"
 	case errors.Is(loadErr, fs.ErrNotExist):

@@ -146,6 +146,8 @@ func stance(a *agent.View) string {
 		}
 	case a.DryRun:
 		text = "acting in words only (dry-run)"
+	case a.JournalProblem != "":
+		text = "observing only, because what it did could not be recorded"
 	default:
 		text = "acting"
 	}

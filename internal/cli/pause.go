@@ -141,6 +141,9 @@ func (c *common) say(lines ...string) error {
 // tell has the running agent do something or, where none runs, does it in the journal.
 func (c *common) tell(ask func(localapi.Agent) error, do func(*journal.Journal) error) (running bool, err error) {
 	err = ask(c.ask())
+	if errors.Is(err, context.DeadlineExceeded) {
+		return true, fmt.Errorf("%w; it may take effect all the same. What pauses in any case: touch %s", err, c.pauseFile())
+	}
 	if !errors.Is(err, localapi.ErrNotRunning) {
 		return true, forbidden(err, "tell the agent what to do")
 	}

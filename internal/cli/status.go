@@ -120,7 +120,7 @@ func (c *common) takeReport(ctx context.Context, s settings, live bool) (report,
 		c.note("The agent can't be asked: %s", oneLine(err))
 	}
 	now := time.Now()
-	snapshot, problem := readSnapshot(c.snapshot(), now)
+	snapshot, problem := snapshotOf(c.snapshot(), s, now)
 	if problem == "" {
 		return report{snapshot: snapshot, view: viewOfSnapshot(snapshot, s, now), now: now}, nil
 	}
@@ -157,6 +157,16 @@ func look(ctx context.Context, s settings, why string) (report, error) {
 	v := viewOfSet(&set, s, now)
 	v.source = "Looked live just now (" + why + ")."
 	return report{snapshot: status.FromObservations(&set, agentVersion(), now), set: &set, view: v, now: now}, nil
+}
+
+// snapshotOf returns the snapshot as the state of a node. One that knows of no kubelet, on a machine that nobody wants to be a node, does
+// not say whether it is one.
+func snapshotOf(path string, s settings, now time.Time) (snapshot *status.NodeStatus, problem string) {
+	snapshot, problem = readSnapshot(path, now)
+	if problem == "" && !s.wanted() && !snapshot.KubeletRunning && snapshot.KubeletVersion == "unknown" {
+		return nil, "the snapshot at " + path + " knows of no kubelet"
+	}
+	return snapshot, problem
 }
 
 // readSnapshot returns the snapshot file's content, or why it is of no use.

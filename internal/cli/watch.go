@@ -164,7 +164,7 @@ func (w *watcher) without(ctx context.Context, gone string) sight {
 			}
 		}
 		s.history = w.past
-		if snapshot, problem := readSnapshot(w.c.snapshot(), s.at); problem == "" {
+		if snapshot, problem := snapshotOf(w.c.snapshot(), w.s, s.at); problem == "" {
 			s.show = func(now time.Time) view { return viewOfSnapshot(snapshot, w.s, now) }
 			return s
 		}

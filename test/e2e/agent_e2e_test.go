@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -47,9 +48,7 @@ func scaled() settings {
 func (s settings) with(more settings) settings {
 	all := settings{}
 	for _, m := range []settings{s, more} {
-		for k, v := range m {
-			all[k] = v
-		}
+		maps.Copy(all, m)
 	}
 	return all
 }

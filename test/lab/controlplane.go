@@ -259,7 +259,33 @@ func (c *Cluster) signal(program string, sig syscall.Signal) error {
 	if err := p.Signal(sig); err != nil {
 		return fmt.Errorf("send %v to %s: %w", sig, program, err)
 	}
+	if sig == syscall.SIGSTOP {
+		return stopped(p.Pid)
+	}
 	return nil
+}
+
+// stopped waits until every thread of a process has stopped: on a busy machine one of them may still answer something a moment after the
+// signal was sent.
+func stopped(pid int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return WaitFor(ctx, 10*time.Second, fmt.Sprintf("process %d stops", pid), func(context.Context) (bool, string) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(threads) == 0 {
+			return false, "it has no threads"
+		}
+		for _, path := range threads {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				continue // it ended
+			}
+			if _, state, ok := strings.Cut(string(text), ") "); ok && !strings.HasPrefix(state, "T") {
+				return false, "a thread is in state " + state[:1]
+			}
+		}
+		return true, ""
+	})
 }
 
 // dead lists the programs that ended though nobody stopped them, with what they said last.

@@ -171,7 +171,6 @@ func (l *loop) run(ctx context.Context) {
 		timer.Reset(time.Until(l.due()))
 		select {
 		case <-ctx.Done():
-			l.notifier.tell("STOPPING=1")
 			return
 		case <-watchdog.C:
 			l.alive()

@@ -38,7 +38,7 @@ func (n *notifier) watchdog() *time.Ticker {
 	return time.NewTicker(n.every / 3)
 }
 
-// run sends until ctx ends, and then what is left.
+// run sends until ctx ends, and then what is left, and that the agent ends: nobody else could be sure to be heard then.
 func (n *notifier) run(ctx context.Context) {
 	for {
 		select {
@@ -50,6 +50,7 @@ func (n *notifier) run(ctx context.Context) {
 				case s := <-n.states:
 					n.send(s)
 				default:
+					n.send("STOPPING=1")
 					return
 				}
 			}

@@ -19,16 +19,13 @@ import (
 
 	"github.com/aks-flex-node/agent/internal/agent"
 	"github.com/aks-flex-node/agent/internal/host"
+	"github.com/aks-flex-node/agent/internal/install"
 	"github.com/aks-flex-node/agent/internal/localapi"
 	"github.com/aks-flex-node/agent/pkg/config"
 )
 
-const (
-	// DefaultStateDir is where the service keeps its journal.
-	DefaultStateDir = "/var/lib/aks-flex-node"
-	runtimeDir      = "/run/aks-flex-node"
-	unitPath        = "/etc/systemd/system/aks-flex-node-agent.service"
-)
+// runtimeDir is the folder that systemd makes for the service.
+const runtimeDir = "/run/aks-flex-node"
 
 func newAgent(c *common) *cobra.Command {
 	var observeOnly bool
@@ -55,12 +52,12 @@ Ask it with: status, explain, history; stop it from acting with: pause.`,
 // defaultStateDir is the service's for root, and the user's own for others.
 func defaultStateDir() string {
 	if os.Geteuid() == 0 {
-		return DefaultStateDir
+		return install.StateDir
 	}
 	if home, err := os.UserHomeDir(); err == nil {
 		return filepath.Join(cmp.Or(os.Getenv("XDG_STATE_HOME"), filepath.Join(home, ".local", "state")), "aks-flex-node")
 	}
-	return DefaultStateDir
+	return install.StateDir
 }
 
 func (c *common) runAgent(ctx context.Context, named, observeOnly bool, stateDir string) error {
@@ -136,7 +133,7 @@ func ownRuntimeDir() {
 	if os.Geteuid() != 0 {
 		return
 	}
-	if _, err := os.Lstat(unitPath); err == nil {
+	if _, err := os.Lstat(install.UnitPath); err == nil {
 		_ = os.Mkdir(runtimeDir, 0o755) //nolint:gosec // as systemd makes it; without it the snapshot says where it lies
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/aks-flex-node/agent/internal/agent"
+	"github.com/aks-flex-node/agent/internal/install"
 	"github.com/aks-flex-node/agent/internal/localapi"
 	"github.com/aks-flex-node/agent/pkg/status"
 )
@@ -55,5 +56,5 @@ func (c *common) journal() string {
 	if _, err := os.Stat(own); err == nil {
 		return own
 	}
-	return filepath.Join(DefaultStateDir, agent.JournalName)
+	return filepath.Join(install.StateDir, agent.JournalName)
 }

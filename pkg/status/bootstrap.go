@@ -80,12 +80,6 @@ func loadGround(path string, err error) ground {
 	}
 }
 
-// bootstrapReason says in one line why s asks for a bootstrap; empty means that
-// it doesn't.
-func bootstrapReason(s *NodeStatus, arcEnabled bool, now time.Time) (reason string) {
-	return textOf(snapshotGrounds(s, arcEnabled, now))
-}
-
 // snapshotGrounds returns all grounds that s gives, in the order of their
 // constants. A nil s gives one: that it is missing.
 func snapshotGrounds(s *NodeStatus, arcEnabled bool, now time.Time) []ground {

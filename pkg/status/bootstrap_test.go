@@ -87,7 +87,7 @@ func TestBootstrapIsNeededWhen(t *testing.T) {
 			if got := codesOf(grounds); !slices.Equal(got, tt.grounds) {
 				t.Errorf("got grounds %q, want %q", got, tt.grounds)
 			}
-			reason := bootstrapReason(s, tt.arc, checkTime)
+			reason := textOf(snapshotGrounds(s, tt.arc, checkTime))
 			if (reason == "") != (len(tt.grounds) == 0) {
 				t.Errorf("got reason %q for grounds %q", reason, tt.grounds)
 			}
@@ -99,10 +99,10 @@ func TestBootstrapIsNeededWhen(t *testing.T) {
 		})
 	}
 	// A clock that fell back to zero doesn't make a snapshot without a time fresh.
-	if reason := bootstrapReason(&NodeStatus{KubeletRunning: true, KubeletVersion: "1", RuncVersion: "1"}, false, time.Time{}); reason == "" {
+	if reason := textOf(snapshotGrounds(&NodeStatus{KubeletRunning: true, KubeletVersion: "1", RuncVersion: "1"}, false, time.Time{})); reason == "" {
 		t.Error("a snapshot without a time counts as fresh")
 	}
-	if reason := bootstrapReason(nil, false, checkTime); reason != "there is no snapshot" {
+	if reason := textOf(snapshotGrounds(nil, false, checkTime)); reason != "there is no snapshot" {
 		t.Errorf("without snapshot: got reason %q", reason)
 	}
 }

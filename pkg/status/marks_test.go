@@ -64,7 +64,7 @@ func TestAMarkMakesAMinimalSnapshotWhereThereIsNone(t *testing.T) {
 			if *got != want {
 				t.Errorf("got  %+v\nwant %+v", *got, want)
 			}
-			if reason := bootstrapReason(got, false, markTime); reason == "" {
+			if reason := textOf(snapshotGrounds(got, false, markTime)); reason == "" {
 				t.Error("the marked snapshot asks for no bootstrap")
 			}
 		})

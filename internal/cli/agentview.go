@@ -181,22 +181,11 @@ func decided(d decision.Decision) string {
 	if d.Action == "" {
 		return "none yet"
 	}
-	text := deed(d.Action, d.Unit)
+	text := decision.Deed(d.Action, d.Unit)
 	if d.Wanted != "" {
-		text += " (would " + deed(d.Wanted, d.Unit) + ")"
+		text += " (would " + decision.Deed(d.Wanted, d.Unit) + ")"
 	}
 	return text + " — " + d.Message
-}
-
-// deed words an action; a bootstrap is of the whole host, whatever unit led to it.
-func deed(a decision.Action, unit string) string {
-	switch a {
-	case decision.Restart:
-		return "restart " + unit
-	case decision.Bootstrap:
-		return "bootstrap this host"
-	}
-	return string(a)
 }
 
 func remedyText(r *decision.Remedy, now time.Time) string {

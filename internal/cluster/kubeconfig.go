@@ -6,6 +6,7 @@
 package cluster
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/observe"
+	"github.com/aks-flex-node/agent/pkg/config"
 )
 
 // maxKubeconfig bounds a kubeconfig and each file it names, in bytes.
@@ -230,6 +232,16 @@ func nodeNameOf(certificate []byte) string {
 		return name
 	}
 	return ""
+}
+
+// UsualKubeconfigs are where the kubelet's kubeconfig is looked for behind what its own command line says, in this order: what the
+// configuration names, if it does, and the usual places. A nil Config is an empty one. Some may be empty.
+func UsualKubeconfigs(cfg *config.Config) []string {
+	if cfg == nil {
+		cfg = &config.Config{}
+	}
+	configDir, kubeletDir := cmp.Or(cfg.Paths.Kubernetes.ConfigDir, "/etc/kubernetes"), cmp.Or(cfg.Paths.Kubernetes.KubeletDir, "/var/lib/kubelet")
+	return []string{cfg.Node.Kubelet.Kubeconfig, kubeletDir + "/kubelet/kubeconfig", kubeletDir + "/kubeconfig", configDir + "/kubelet.conf"}
 }
 
 // FindKubeconfig returns the first of the paths at which there is a file, or the first path when there is none, so that the error that

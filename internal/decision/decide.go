@@ -59,15 +59,18 @@ func (d *Decision) obey(p proposal) {
 		d.Until = time.Time{}
 	}
 	d.Action, d.Wanted, d.Reason = first.Effect, p.action, first.Reason
-	d.Message = fmt.Sprintf("%s. Else it would %s: %s", strings.Join(why, "; "), deed(p.action, p.unit), p.message)
+	d.Message = fmt.Sprintf("%s. Else it would %s: %s", strings.Join(why, "; "), Deed(p.action, p.unit), p.message)
 }
 
-// deed says in words what an action does.
-func deed(a Action, unit string) string {
-	if a == Restart {
+// Deed says in words what an action does; a bootstrap is of the whole host, whatever unit led to it.
+func Deed(a Action, unit string) string {
+	switch a {
+	case Restart:
 		return "restart " + unit
+	case Bootstrap:
+		return "bootstrap this host"
 	}
-	return "bootstrap this host"
+	return string(a)
 }
 
 // nextLook is the first moment at which time alone could change the decision, or at which a look is needed. Some look is always about to

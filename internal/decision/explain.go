@@ -14,7 +14,7 @@ func Explain(d Decision) string {
 		fmt.Fprintf(&b, " %s", d.Unit)
 	}
 	if d.Wanted != "" {
-		fmt.Fprintf(&b, " (would %s)", deed(d.Wanted, d.Unit))
+		fmt.Fprintf(&b, " (would %s)", Deed(d.Wanted, d.Unit))
 	}
 	fmt.Fprintf(&b, " at %s\n  %s: %s\n", stamp(d.At), d.Reason, d.Message)
 	if !d.Until.IsZero() {

@@ -83,3 +83,20 @@ func Executable(pid int) (path, name string, err error) {
 	}
 	return path, strings.TrimSuffix(name, " (deleted)"), nil
 }
+
+// FlagValue returns the value of a command line flag, in either of its forms: --name=value, --name value. The last one counts; empty when there is
+// none.
+func FlagValue(args []string, name string) string {
+	value := ""
+	for i, arg := range args {
+		flag, v, hasValue := strings.Cut(arg, "=")
+		if flag != "--"+name && flag != "-"+name {
+			continue
+		}
+		if !hasValue && i+1 < len(args) {
+			v = args[i+1]
+		}
+		value = v
+	}
+	return value
+}

@@ -97,39 +97,17 @@ func (i *Installer) findPlugin(kubelet observe.Unit) (*plugin, error) {
 
 // kubeconfig returns the kubelet's: what its command line says, else what the configuration says, else the usual places.
 func (i *Installer) kubeconfig(args []string) string {
-	kubelet := config.KubeletConfig{}
-	dir, etc := "/var/lib/kubelet", "/etc/kubernetes"
-	if result, _ := config.Load(i.at(i.Config)); result != nil && result.Config != nil { // its mistakes are told elsewhere
-		kubelet = result.Config.Node.Kubelet
-		if p := result.Config.Paths.Kubernetes.KubeletDir; p != "" {
-			dir = p
-		}
-		if p := result.Config.Paths.Kubernetes.ConfigDir; p != "" {
-			etc = p
-		}
+	var cfg *config.Config
+	if result, _ := config.Load(i.at(i.Config)); result != nil { // its mistakes are told elsewhere
+		cfg = result.Config
 	}
 	var places []string
-	for _, p := range []string{flagValue(args, "kubeconfig"), kubelet.Kubeconfig, dir + "/kubelet/kubeconfig", dir + "/kubeconfig", etc + "/kubelet.conf"} {
+	for _, p := range append([]string{host.FlagValue(args, "kubeconfig")}, cluster.UsualKubeconfigs(cfg)...) {
 		if path.IsAbs(p) {
 			places = append(places, i.at(p))
 		}
 	}
 	return cluster.FindKubeconfig(places)
-}
-
-// flagValue returns the value of a flag, the last one where it is given twice.
-func flagValue(args []string, name string) string {
-	value := ""
-	for n, a := range args {
-		a, ok := strings.CutPrefix(a, "-")
-		a = strings.TrimPrefix(a, "-")
-		if v, found := strings.CutPrefix(a, name+"="); ok && found {
-			value = v
-		} else if ok && a == name && n+1 < len(args) {
-			value = args[n+1]
-		}
-	}
-	return value
 }
 
 // kubeletEnvironment is what a plugin gets of the kubelet's environment, and nothing of ours: a proxy that only the person who installs

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/observe"
 )
 
@@ -148,8 +149,8 @@ func TestFlagValue(t *testing.T) {
 		"":         {"kubelet", "kubeconfig=/a", "--kubeconfig"},
 		"/e=/f --": {"kubelet", "--kubeconfig", "/e=/f --"},
 	} {
-		if got := flagValue(args, "kubeconfig"); got != want {
-			t.Errorf("flagValue(%q): got %q, want %q", args, got, want)
+		if got := host.FlagValue(args, "kubeconfig"); got != want {
+			t.Errorf("host.FlagValue(%q): got %q, want %q", args, got, want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (s *Suite) lookAtDisk(ctx context.Context, round time.Time) observe.Observa
 // diskFolders lists the folders to look at, the most important first.
 func (s *Suite) diskFolders(kubeletArgs []string) []string {
 	places := s.settings.disk
-	folders := []string{places.state, cmp.Or(flagValue(kubeletArgs, "root-dir"), places.kubelet), cmp.Or(s.cri.rootFolder(), places.containerd)}
+	folders := []string{places.state, cmp.Or(host.FlagValue(kubeletArgs, "root-dir"), places.kubelet), cmp.Or(s.cri.rootFolder(), places.containerd)}
 	if status := firstFile(places.status); status != "" {
 		folders = append(folders, status)
 	}

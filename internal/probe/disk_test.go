@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/observe"
 )
 
@@ -126,7 +127,7 @@ func TestTheUnitsAreOnlyLookedAtWhereNobodyHas(t *testing.T) {
 		return observe.See(units{kubelet: running("kubelet.service", 0, "/kubelet", "--root-dir=/data")}, observe.Healthy, "Seen", "")
 	}
 	for range 3 {
-		if args, known := s.lastFacts(t.Context(), time.Now()).kubeletArgs(); !known || flagValue(args, "root-dir") != "/data" {
+		if args, known := s.lastFacts(t.Context(), time.Now()).kubeletArgs(); !known || host.FlagValue(args, "root-dir") != "/data" {
 			t.Errorf("got arguments %q, %v, want those of the unit", args, known)
 		}
 	}

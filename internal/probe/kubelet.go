@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/host"
@@ -76,20 +75,4 @@ func kubeletArgs(u observe.Unit) (args []string, known bool) {
 		return u.ExecStart[1:], true
 	}
 	return nil, false
-}
-
-// flagValue returns the value of a command line flag, in either of its forms: --name=value, --name value. The last one counts.
-func flagValue(args []string, name string) string {
-	value := ""
-	for i, arg := range args {
-		flag, v, hasValue := strings.Cut(arg, "=")
-		if flag != "--"+name && flag != "-"+name {
-			continue
-		}
-		if !hasValue && i+1 < len(args) {
-			v = args[i+1]
-		}
-		value = v
-	}
-	return value
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/observe"
 )
 
@@ -165,7 +166,7 @@ func TestTheValueOfAFlag(t *testing.T) {
 		{"its value holds the sign", []string{"--config=/a=b"}, "/a=b"},
 		{"nothing follows", []string{"--config"}, ""},
 	} {
-		if got := flagValue(test.args, "config"); got != test.want {
+		if got := host.FlagValue(test.args, "config"); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
 	}

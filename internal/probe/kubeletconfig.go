@@ -71,7 +71,7 @@ func parseKubeletConfig(b []byte) (kubeletConfig, error) {
 // kubeletConfigOf returns the kubelet's effective settings as far as we need them: its configuration file, the drop-ins of its
 // --config-dir in the order of their names, and the flags, which win. A file that can't be read leaves the defaults; err says so.
 func (s *Suite) kubeletConfigOf(args []string, argsKnown bool) (kubeletConfig, error) {
-	path := flagValue(args, "config")
+	path := host.FlagValue(args, "config")
 	if path == "" && !argsKnown {
 		path = s.settings.kubeletConfig
 	}
@@ -82,7 +82,7 @@ func (s *Suite) kubeletConfigOf(args []string, argsKnown bool) (kubeletConfig, e
 			err = nil
 		}
 	}
-	if dir := flagValue(args, "config-dir"); dir != "" {
+	if dir := host.FlagValue(args, "config-dir"); dir != "" {
 		for _, f := range dropIns(dir) {
 			if over, loadErr := s.parsed.get(f, loadKubeletConfig); loadErr == nil {
 				c = c.overriddenBy(over)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/observe"
 )
 
@@ -25,8 +26,8 @@ const (
 )
 
 func flagSettings(args []string) kubeletConfig {
-	c := kubeletConfig{HealthzBindAddress: flagValue(args, "healthz-bind-address"), ContainerRuntimeEndpoint: flagValue(args, "container-runtime-endpoint")}
-	if port, err := strconv.Atoi(flagValue(args, "healthz-port")); err == nil {
+	c := kubeletConfig{HealthzBindAddress: host.FlagValue(args, "healthz-bind-address"), ContainerRuntimeEndpoint: host.FlagValue(args, "container-runtime-endpoint")}
+	if port, err := strconv.Atoi(host.FlagValue(args, "healthz-port")); err == nil {
 		c.HealthzPort = &port
 	}
 	return c

@@ -76,7 +76,7 @@ func (s *Suite) nodeSource(facts units) cluster.Source {
 	args, _ := facts.kubeletArgs()
 	name := s.settings.nodeName
 	if name == "" {
-		name = strings.ToLower(strings.TrimSpace(flagValue(args, "hostname-override"))) // as the kubelet does
+		name = strings.ToLower(strings.TrimSpace(host.FlagValue(args, "hostname-override"))) // as the kubelet does
 	}
 	return cluster.Source{
 		Kubeconfig: s.kubeletKubeconfig(args),
@@ -89,7 +89,7 @@ func (s *Suite) nodeSource(facts units) cluster.Source {
 
 // kubeletKubeconfig is the path of the kubeconfig of a kubelet with these arguments.
 func (s *Suite) kubeletKubeconfig(kubeletArgs []string) string {
-	return cluster.FindKubeconfig(append([]string{flagValue(kubeletArgs, "kubeconfig")}, s.settings.kubeconfigs...))
+	return cluster.FindKubeconfig(append([]string{host.FlagValue(kubeletArgs, "kubeconfig")}, s.settings.kubeconfigs...))
 }
 
 // identityVariables say where a managed identity is to be had, and whom to trust there.

@@ -6,6 +6,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"os"
@@ -168,17 +169,11 @@ func newSettings(cfg *config.Config, agentVersion string) settings {
 	if cfg == nil {
 		cfg = &config.Config{}
 	}
-	configDir, kubeletDir := cfg.Paths.Kubernetes.ConfigDir, cfg.Paths.Kubernetes.KubeletDir
-	if configDir == "" {
-		configDir = "/etc/kubernetes"
-	}
-	if kubeletDir == "" {
-		kubeletDir = "/var/lib/kubelet"
-	}
+	kubeletDir := cmp.Or(cfg.Paths.Kubernetes.KubeletDir, "/var/lib/kubelet")
 	hostName, _ := os.Hostname() // without it, the other sources of the node's name remain
 	return settings{
 		kubeletPaths:  []string{cfg.Node.Kubelet.Path, "/usr/local/bin/kubelet"},
-		kubeconfigs:   []string{cfg.Node.Kubelet.Kubeconfig, kubeletDir + "/kubelet/kubeconfig", kubeletDir + "/kubeconfig", configDir + "/kubelet.conf"},
+		kubeconfigs:   cluster.UsualKubeconfigs(cfg),
 		nodeName:      cfg.Node.Name,
 		arcEnabled:    cfg.IsARCEnabled(),
 		hostName:      strings.ToLower(hostName),

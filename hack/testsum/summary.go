@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -102,7 +103,12 @@ func (s *summary) end(id testID, action string) {
 }
 
 func (s *summary) failTest(id testID, printed *clip) {
-	s.failed = append(s.failed, id.pkg+" "+id.test)
+	failure := id.pkg + " " + id.test
+	// What a long output of logs would hide from those who see only the end of it.
+	if said := firstWords(printed); said != "" {
+		failure += ": " + said
+	}
+	s.failed = append(s.failed, failure)
 	s.badInPkg[id.pkg]++
 	s.show("=== " + id.pkg + " " + id.test)
 	s.show(printed.String(s.logPath))
@@ -190,6 +196,19 @@ func reason(printed *clip) string {
 		return "no reason given"
 	}
 	return strings.Join(words, " ")
+}
+
+// saidIn finds the lines that a test prints by t.Error and the like, and panics.
+var saidIn = regexp.MustCompile(`(?m)^ *(?:\S+\.go:\d+: .*|panic: .*)$`)
+
+// firstWords is the first thing that a failed test said, cut to a line that fits in a list.
+func firstWords(printed *clip) string {
+	const most = 400
+	words := []rune(strings.TrimSpace(saidIn.FindString(printed.String(""))))
+	if len(words) > most {
+		return string(words[:most]) + "…"
+	}
+	return string(words)
 }
 
 // clipSize is how much of the beginning, and as much of the end, of one test's output is kept. The beginning has the

@@ -66,7 +66,7 @@ func TestSummary(t *testing.T) {
 				{Action: "fail", Package: "p"},
 			},
 			execErr:  exit1,
-			shows:    []string{"=== p TestA\n    a_test.go:3: got 1, want 2\n--- FAIL: TestA", "FAIL\tp\t0.01s\n", "failed:   p TestA\n", "\n1 passed, 1 failed, 0 skipped\n"},
+			shows:    []string{"=== p TestA\n    a_test.go:3: got 1, want 2\n--- FAIL: TestA", "FAIL\tp\t0.01s\n", "failed:   p TestA: a_test.go:3: got 1, want 2\n", "\n1 passed, 1 failed, 0 skipped\n"},
 			notShown: []string{"fine", "=== RUN", "exit status", "p TestB"},
 		},
 		{
@@ -78,7 +78,7 @@ func TestSummary(t *testing.T) {
 				{Action: "fail", Package: "p"},
 			},
 			execErr: exit1,
-			shows:   []string{"panic: oh no\n", "failed:   p TestA\n", "\n0 passed, 1 failed, 0 skipped\n"},
+			shows:   []string{"panic: oh no\n", "failed:   p TestA: panic: oh no\n", "\n0 passed, 1 failed, 0 skipped\n"},
 		},
 		{
 			name: "given a test that ends without a word, it counts as failed",

@@ -115,6 +115,13 @@ func TestAKubeletThatWasReplacedWhileItRuns(t *testing.T) {
 		t.Errorf("a Suite that never saw the first file: got %+v, want it to say what runs", got.Value)
 	}
 
+	putDaemon(t, path, "hang")
+	fresh, _ = newSuite(t)
+	fresh.settings.searchPath = filepath.Dir(path)
+	hasUnits(fresh, units{kubelet: running("kubelet.service", pid, path)})
+	got = lookKubelet(t, fresh)
+	wantSeen(t, got, observe.Healthy, "RestartPending", "1.32.7", "unknown version")
+
 	putDaemon(t, path, "Kubernetes v1.33.1\n")
 	stop()
 	hasUnits(s, units{kubelet: observe.Unit{Name: "kubelet.service", LoadState: "loaded", ActiveState: "inactive", ExecStart: []string{path}}})

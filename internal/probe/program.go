@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/aks-flex-node/agent/internal/host"
 	"github.com/aks-flex-node/agent/internal/observe"
@@ -24,6 +25,9 @@ type versionCache struct {
 	mu    sync.Mutex
 	known map[host.Identity]observe.Program
 }
+
+// replacementDeadline is for the version of a file beside the program that runs: it leaves time for the look to come to its end.
+const replacementDeadline = 3 * time.Second
 
 // errNoVersion says that a program ran but printed no version.
 var errNoVersion = errors.New("its output holds no version")
@@ -78,18 +82,21 @@ func (s *Suite) lookAtProgram(ctx context.Context, f programFacts) (observe.Prog
 	if p.Path == "" && f.search != "" {
 		p.Path = host.FindProgram(f.name, f.search)
 	}
-	file, fileErr := s.programVersion(ctx, p.Path, f)
-	p.Name, p.Version, p.FileVersion = file.Name, file.Version, file.Version
-
 	exe, started, err := host.Executable(f.pid)
 	if f.pid == 0 || err != nil || filepath.Base(started) != f.name {
 		// Nothing runs, or this user may not see what does, or the unit's main process is a wrapper: the file is all there is.
-		return p, fileErr
+		file, err := s.programVersion(ctx, p.Path, f)
+		p.Name, p.Version, p.FileVersion = file.Name, file.Version, file.Version
+		return p, err
 	}
+	// What runs comes first, and its file's version is the lesser news: one that was put in its place, and hangs, must not hide it.
 	running, runErr := s.programVersion(ctx, exe, f)
+	inTime, cancel := context.WithTimeout(ctx, replacementDeadline)
+	defer cancel()
+	file, _ := s.programVersion(inTime, p.Path, f)
+	p.Name, p.FileVersion = file.Name, file.Version
 	p.RestartPending = p.Path != "" && !sameFile(exe, p.Path)
 	if runErr != nil {
-		p.Version = ""
 		if !p.RestartPending {
 			p.Version = file.Version
 		}

@@ -1,11 +1,12 @@
 // Daemon stands in for a kubelet or a containerd of any version: asked for --version it prints what stands behind its own end, so that the
-// answer stays that of the very file that runs, whatever becomes of its name. Without an argument it runs until its standard input ends.
+// answer stays that of the very file that runs, whatever becomes of its name; "hang" there makes it say nothing for an hour. Without an argument it runs until its standard input ends.
 package main
 
 import (
 	"bytes"
 	"io"
 	"os"
+	"time"
 )
 
 const mark = "\n--says--\n"
@@ -19,5 +20,9 @@ func main() {
 	if err != nil {
 		os.Exit(1)
 	}
-	_, _ = os.Stdout.Write(self[bytes.LastIndex(self, []byte(mark))+len(mark):])
+	says := self[bytes.LastIndex(self, []byte(mark))+len(mark):]
+	if string(says) == "hang" {
+		time.Sleep(time.Hour)
+	}
+	_, _ = os.Stdout.Write(says)
 }

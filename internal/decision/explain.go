@@ -87,4 +87,4 @@ func looks(n int) string {
 	return fmt.Sprintf("%d looks", n)
 }
 
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+func stamp(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") }

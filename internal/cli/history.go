@@ -40,7 +40,15 @@ the journal itself. It asks the agent, or reads the journal where none runs. Tim
   aks-flex-node history --since 17:00 --until 18:00 --kind decision,remedy
 
 The form json is an array of all that was recorded, in order.`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case w.limit < 0:
+				return errors.New("--limit must not be negative")
+			case !w.since.IsZero() && !w.until.IsZero() && w.until.Before(w.since.Time):
+				return fmt.Errorf("--until %s is before --since %s", clock(w.until.Time), clock(w.since.Time))
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			entries, err := c.history(cmd.Context(), w)
 			if err != nil {
@@ -86,10 +94,7 @@ func (f *kindsFlag) Set(text string) error {
 // history asks the agent, or reads the journal where none runs.
 func (c *common) history(ctx context.Context, w wish) ([]journal.Entry, error) {
 	limit := w.limit
-	switch {
-	case limit < 0:
-		return nil, errors.New("--limit must not be negative")
-	case len(w.kinds) > 0:
+	if len(w.kinds) > 0 {
 		limit = 0 // the last so many of these kinds are wanted
 	}
 	entries, err := c.ask().History(ctx, w.since.Time, w.until.Time, limit)

@@ -35,6 +35,8 @@ The file ` + agent.PauseFile + ` pauses too, while it exists: for configuration 
 			switch now := time.Now(); {
 			case span > 0 && !until.IsZero():
 				return errors.New("give --for or --until, not both")
+			case len(reason) > localapi.MaxReason:
+				return fmt.Errorf("--reason has %d bytes: use %d at most", len(reason), localapi.MaxReason)
 			case !until.IsZero() && !until.After(now):
 				return fmt.Errorf("--until: %s is over", clock(until.Time))
 			}

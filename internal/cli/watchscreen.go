@@ -75,10 +75,13 @@ func drawFrame(w io.Writer, lines []string) error {
 func (s sight) frame(now time.Time, columns, rows int) []string {
 	v := s.show(now).clean()
 	lines := linesOf(v.state(columns))
+	keep := max(rows-1, 1) // the foot is one line
 	if deeds := v.deeds(columns); deeds != "" {
-		lines = append(append(lines, ""), linesOf(deeds)...)
+		// What is being done about it stays in sight, however much is wrong.
+		more := cut(append([]string{""}, linesOf(deeds)...), max(keep/2, 2))
+		lines = append(cut(lines, max(keep-len(more), 2)), more...)
 	}
-	// What is added has an empty line above it, and the changes a heading; the foot is one line.
+	// What is added has an empty line above it, and the changes a heading.
 	if room := min(rows-len(lines)-3, lastChanges); room > 0 && len(s.history) > 0 {
 		lines = append(lines, "", strong.Render("Last changes:"))
 		for _, e := range s.history[max(0, len(s.history)-room):] {
@@ -91,14 +94,19 @@ func (s sight) frame(now time.Time, columns, rows int) []string {
 			lines = append(append(lines, ""), more...)
 		}
 	}
-	if keep := max(rows-1, 1); len(lines) > keep {
-		lines = append(lines[:keep-1:keep-1], unsure.Render(fmt.Sprintf("… %d more lines: make the window larger", len(lines)-keep+1)))
-	}
-	lines = append(lines, s.foot(now))
+	lines = append(cut(lines, keep), s.foot(now))
 	for i, l := range lines {
 		lines[i] = lipgloss.NewStyle().Inline(true).MaxWidth(columns).Render(l)
 	}
 	return lines
+}
+
+// cut leaves at most so many lines, the last of which says what is missing.
+func cut(lines []string, most int) []string {
+	if len(lines) <= most {
+		return lines
+	}
+	return append(lines[:most-1:most-1], unsure.Render(fmt.Sprintf("… %d more lines: make the window larger", len(lines)-most+1)))
 }
 
 func linesOf(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }

@@ -28,10 +28,11 @@ const (
 	// maxBody is far more than any request needs; bodyWait is how long it may take to arrive.
 	maxBody  = 64 << 10
 	bodyWait = 2 * time.Second
-	// maxWord and maxReason are what the journal keeps.
-	maxWord   = 200
-	maxReason = 1 << 10
+	maxWord  = 200 // what the journal keeps of one
 )
+
+// MaxReason is how many bytes the reason of a pause may have: what the journal keeps.
+const MaxReason = 1 << 10
 
 const (
 	typeJSON = "application/json"

@@ -152,7 +152,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"POST", "/v1/pause", `{"by":"jo","reason":"x"}{}`, 400, "something follows"},
 		{"POST", "/v1/pause", `{"by":"jo","reason":"x","until":"2026-03-01T00:00:00Z"}`, 400, "over already"},
 		{"POST", "/v1/pause", `{"by":"jo","reason":"x","until":"soon"}`, 400, "can't be understood"},
-		{"POST", "/v1/pause", `{"by":"jo","reason":"` + strings.Repeat("x", maxReason+1) + `"}`, 400, "has 1025 bytes"},
+		{"POST", "/v1/pause", `{"by":"jo","reason":"` + strings.Repeat("x", MaxReason+1) + `"}`, 400, "has 1025 bytes"},
 		{"POST", "/v1/pause", `{"by":"` + long + `","reason":"x"}`, 413, "more than 65536 bytes"},
 		{"POST", "/v1/pause?by=jo", `{}`, 400, "unknown name"},
 		{"POST", "/v1/resume", `{}`, 400, `"by" is missing`},
@@ -271,7 +271,7 @@ func FuzzBodies(f *testing.F) {
 		}
 		checkAnswer(t, Handler(fake, nil), httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(string(body))))
 		for _, p := range fake.pauses {
-			if strings.TrimSpace(p.By) == "" || strings.TrimSpace(p.Reason) == "" || len(p.Reason) > maxReason || p.Until != nil && p.Until.Before(someTime) {
+			if strings.TrimSpace(p.By) == "" || strings.TrimSpace(p.Reason) == "" || len(p.Reason) > MaxReason || p.Until != nil && p.Until.Before(someTime) {
 				t.Errorf("the body %q made the pause %+v", body, p)
 			}
 		}

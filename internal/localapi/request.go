@@ -30,7 +30,7 @@ func (p pauseRequest) check(now time.Time) error {
 	if err := checkWord("by", p.By, maxWord); err != nil {
 		return err
 	}
-	if err := checkWord("reason", p.Reason, maxReason); err != nil {
+	if err := checkWord("reason", p.Reason, MaxReason); err != nil {
 		return err
 	}
 	if p.Until != nil && !p.Until.After(now) {

@@ -15,6 +15,7 @@ import (
 	"github.com/aks-flex-node/agent/internal/health"
 	"github.com/aks-flex-node/agent/internal/observe"
 	"github.com/aks-flex-node/agent/pkg/status"
+	"github.com/aks-flex-node/agent/test/golden"
 )
 
 func TestWithAnAgentTheTableAlsoSaysWhatIsDone(t *testing.T) {
@@ -29,8 +30,8 @@ func TestWithAnAgentTheTableAlsoSaysWhatIsDone(t *testing.T) {
 			if got := v.exit(); got != want {
 				t.Errorf("got exit %d, want %d", got, want)
 			}
-			golden(t, filepath.Join("testdata", "agent-"+name+".txt"), plain(t, v.table(0)))
-			golden(t, filepath.Join("testdata", "agent-"+name+"-60.txt"), plain(t, v.table(60)))
+			golden.Check(t, filepath.Join("testdata", "agent-"+name+".txt"), plain(t, v.table(0)))
+			golden.Check(t, filepath.Join("testdata", "agent-"+name+"-60.txt"), plain(t, v.table(60)))
 		})
 	}
 }
@@ -43,7 +44,7 @@ func TestWideHoldsEverythingThatTheAgentKnows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, filepath.Join("testdata", "agent-"+name+"-wide.txt"), plain(t, text))
+		golden.Check(t, filepath.Join("testdata", "agent-"+name+"-wide.txt"), plain(t, text))
 	}
 }
 

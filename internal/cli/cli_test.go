@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/aks-flex-node/agent/pkg/config"
+	"github.com/aks-flex-node/agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
@@ -33,23 +31,6 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	var out, errOut bytes.Buffer
 	code = Run(t.Context(), args, &out, &errOut)
 	return code, out.String(), errOut.String()
-}
-
-// golden compares got with a file, or rewrites it.
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; look at the difference and refresh it with -update.\n--- got\n%s\n--- want\n%s", path, got, want)
-	}
 }
 
 func TestWrongUsageExitsWithTwoAndSaysWhatWouldBeRight(t *testing.T) {
@@ -149,7 +130,7 @@ func TestConfigKeysExplainsEachKey(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("got exit %d and %q on stderr, want 0 and nothing", code, stderr)
 	}
-	golden(t, filepath.Join("testdata", "config-keys.txt"), stdout)
+	golden.Check(t, filepath.Join("testdata", "config-keys.txt"), stdout)
 	_, all, _ := run(t, "config", "keys")
 	for _, k := range config.Keys() {
 		if !strings.Contains(all, "\n"+k.Path+" ") || !strings.Contains(all, k.Meaning()+"\n") {
@@ -190,7 +171,7 @@ func TestDocumentedHelp(t *testing.T) {
 		}
 	}
 	walk(newRoot(&bytes.Buffer{}, &bytes.Buffer{}))
-	golden(t, "../../docs/cli.md", b.String())
+	golden.Check(t, "../../docs/cli.md", b.String())
 }
 
 func TestCompletionOfWordsAndCommands(t *testing.T) {

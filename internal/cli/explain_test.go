@@ -11,26 +11,27 @@ import (
 	"github.com/aks-flex-node/agent/internal/decision"
 	"github.com/aks-flex-node/agent/internal/health"
 	"github.com/aks-flex-node/agent/internal/observe"
+	"github.com/aks-flex-node/agent/test/golden"
 )
 
 func TestExplainSaysWhatIsDoneAndWhyAndWhatEachFaultMeans(t *testing.T) {
 	for name, w := range worlds() {
 		t.Run(name, func(t *testing.T) {
 			e := explanation{view: w.view(), now: now}
-			golden(t, filepath.Join("testdata", "explain-"+name+".txt"), plain(t, e.text(0)))
+			golden.Check(t, filepath.Join("testdata", "explain-"+name+".txt"), plain(t, e.text(0)))
 		})
 	}
 	e := explanation{view: worlds()["paused"].view(), now: now}
-	golden(t, "testdata/explain-paused-80.txt", plain(t, e.text(80)))
+	golden.Check(t, "testdata/explain-paused-80.txt", plain(t, e.text(80)))
 	e.without = "No agent runs here: looked live just now."
-	golden(t, "testdata/explain-without-agent.txt", plain(t, e.text(0)))
+	golden.Check(t, "testdata/explain-without-agent.txt", plain(t, e.text(0)))
 }
 
 func TestExplainOfOneConditionGoesIntoDepth(t *testing.T) {
 	v := worlds()["crash-loop"].view()
 	for file, name := range map[string]string{"kubelet": "kubeletrunning", "node": "NodeReady", "restart": "RestartPending", "arc": "ArcConnected"} {
 		t.Run(file, func(t *testing.T) {
-			golden(t, filepath.Join("testdata", "explain-one-"+file+".txt"), plain(t, newDepth(v, name).text(now, 100)))
+			golden.Check(t, filepath.Join("testdata", "explain-one-"+file+".txt"), plain(t, newDepth(v, name).text(now, 100)))
 		})
 	}
 }

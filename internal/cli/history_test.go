@@ -14,6 +14,7 @@ import (
 	"github.com/aks-flex-node/agent/internal/agent"
 	"github.com/aks-flex-node/agent/internal/journal"
 	"github.com/aks-flex-node/agent/internal/localapi"
+	"github.com/aks-flex-node/agent/test/golden"
 )
 
 // someHistory is a bad hour.
@@ -39,10 +40,10 @@ func someHistory() []journal.Entry {
 
 func TestTheHistoryAsPeopleReadIt(t *testing.T) {
 	entries := someHistory()
-	golden(t, "testdata/history.txt", plain(t, historyTable(entries, now, 0)))
-	golden(t, "testdata/history-60.txt", plain(t, historyTable(entries, now, 60)))
-	golden(t, "testdata/history-120.txt", plain(t, historyTable(entries, now, 120)))
-	golden(t, "testdata/history-wide.txt", plain(t, historyWide(entries, now, 0)))
+	golden.Check(t, "testdata/history.txt", plain(t, historyTable(entries, now, 0)))
+	golden.Check(t, "testdata/history-60.txt", plain(t, historyTable(entries, now, 60)))
+	golden.Check(t, "testdata/history-120.txt", plain(t, historyTable(entries, now, 120)))
+	golden.Check(t, "testdata/history-wide.txt", plain(t, historyWide(entries, now, 0)))
 }
 
 func TestWhichEntriesAreShown(t *testing.T) {

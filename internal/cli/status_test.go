@@ -15,6 +15,7 @@ import (
 	"github.com/aks-flex-node/agent/internal/observe"
 	"github.com/aks-flex-node/agent/pkg/config"
 	"github.com/aks-flex-node/agent/pkg/status"
+	"github.com/aks-flex-node/agent/test/golden"
 )
 
 var now = time.Date(2026, 1, 15, 17, 47, 26, 0, time.UTC)
@@ -128,7 +129,7 @@ func TestATableTellsAtOnceWhatIsWrongAndWhatToLookAt(t *testing.T) {
 			if got := v.exit(); got != c.exit {
 				t.Errorf("got exit %d, want %d", got, c.exit)
 			}
-			golden(t, filepath.Join("testdata", name+".txt"), plain(t, v.table(c.width)))
+			golden.Check(t, filepath.Join("testdata", name+".txt"), plain(t, v.table(c.width)))
 		})
 	}
 }
@@ -170,14 +171,14 @@ func TestASnapshotIsShownWithItsAge(t *testing.T) {
 	if v.exit() != ExitHealthy {
 		t.Errorf("got exit %d", v.exit())
 	}
-	golden(t, "testdata/snapshot.txt", plain(t, v.table(0)))
+	golden.Check(t, "testdata/snapshot.txt", plain(t, v.table(0)))
 
 	s.KubeletRunning, s.KubeletReady = false, "Unknown"
 	v = viewOfSnapshot(s, settings{cfg: &config.Config{Azure: config.AzureConfig{Arc: &config.ArcConfig{Enabled: true}}, Node: config.NodeConfig{Name: "edge-7"}}}, now.Add(12*time.Second))
 	if v.exit() != ExitUnhealthy {
 		t.Errorf("got exit %d", v.exit())
 	}
-	golden(t, "testdata/snapshot-bad.txt", plain(t, v.table(0)))
+	golden.Check(t, "testdata/snapshot-bad.txt", plain(t, v.table(0)))
 }
 
 func TestTheSnapshotIsUsedOnlyWhileItIsFresh(t *testing.T) {

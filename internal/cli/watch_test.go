@@ -19,6 +19,7 @@ import (
 	"github.com/aks-flex-node/agent/internal/journal"
 	"github.com/aks-flex-node/agent/internal/localapi"
 	"github.com/aks-flex-node/agent/internal/observe"
+	"github.com/aks-flex-node/agent/test/golden"
 )
 
 // viewAt shows an agent's view at any moment.
@@ -105,7 +106,7 @@ func TestAPipeGetsTheStateAndThenALineForEachChange(t *testing.T) {
 		newer.Set.Kubelet.Value.Version = "1.33.1"
 		step("another version", func() { f.view = bubbled(newer, 2) })
 		w.stop(t)
-		golden(t, "testdata/watch-lines.txt", text.String())
+		golden.Check(t, "testdata/watch-lines.txt", text.String())
 	})
 }
 
@@ -182,7 +183,7 @@ func TestAFrameFitsItsScreen(t *testing.T) {
 			if file == "watch-gone" {
 				text = strings.ReplaceAll(text, (settings{}).nodeName(), "HOST")
 			}
-			golden(t, "testdata/"+file+".txt", text+"\n")
+			golden.Check(t, "testdata/"+file+".txt", text+"\n")
 		})
 	}
 	for rows := range 4 {

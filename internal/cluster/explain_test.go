@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"net"
@@ -16,9 +15,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-)
 
-var update = flag.Bool("update", false, "write what is said now as what is wanted")
+	"github.com/aks-flex-node/agent/test/golden"
+)
 
 // TestEveryReasonIsExplained holds the sentences that people read to a file: a change of one is to be seen and meant.
 func TestEveryReasonIsExplained(t *testing.T) {
@@ -54,17 +53,5 @@ func TestEveryReasonIsExplained(t *testing.T) {
 			t.Errorf("no error of this test has the reason %s", reason)
 		}
 	}
-	golden := filepath.Join("testdata", "explain.golden")
-	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("got:\n%s\nwant (-update accepts a change):\n%s", got.String(), want)
-	}
+	golden.Check(t, filepath.Join("testdata", "explain.golden"), got.String())
 }

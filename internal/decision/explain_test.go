@@ -3,12 +3,14 @@ package decision
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/cluster"
 	"github.com/aks-flex-node/agent/internal/observe"
+	"github.com/aks-flex-node/agent/test/golden"
 )
 
 // explained are decisions that people will read, by the name of their golden file.
@@ -65,7 +67,7 @@ var explained = map[string]func(*testing.T) Decision{
 
 func TestExplain(t *testing.T) {
 	for name, decide := range explained {
-		t.Run(name, func(t *testing.T) { golden(t, name+".txt", Explain(decide(t))) })
+		t.Run(name, func(t *testing.T) { golden.Check(t, filepath.Join("testdata", name+".txt"), Explain(decide(t))) })
 	}
 }
 
@@ -76,7 +78,7 @@ func TestDecisionAsJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".json", string(text)+"\n")
+		golden.Check(t, filepath.Join("testdata", name+".json"), string(text)+"\n")
 		var back Decision
 		dec := json.NewDecoder(bytes.NewReader(text))
 		dec.DisallowUnknownFields()

@@ -1,9 +1,6 @@
 package decision
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -11,8 +8,6 @@ import (
 
 	"github.com/aks-flex-node/agent/internal/observe"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 var noon = time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
 
@@ -206,25 +201,4 @@ func arcLost(set *observe.Set) {
 func noSystemd(set *observe.Set) {
 	set.KubeletUnit = observe.CannotTell[observe.Unit]("SystemdUnavailable", "systemd does not answer")
 	set.ContainerdUnit = set.KubeletUnit
-}
-
-// golden compares with a file, or rewrites it.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; look at the difference and refresh it with -update.\n--- got\n%s\n--- want\n%s", path, got, want)
-	}
 }

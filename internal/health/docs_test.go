@@ -1,33 +1,18 @@
 package health
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-)
 
-var update = flag.Bool("update", false, "rewrite docs/conditions.md from the table")
+	"github.com/aks-flex-node/agent/test/golden"
+)
 
 // TestTheDocumentIsTheTable holds docs/conditions.md to the table it is made from.
 func TestTheDocumentIsTheTable(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "conditions.md")
-	got := document(Table())
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs from the table; refresh it: go test ./internal/health -run Document -update\n--- got\n%s\n--- want\n%s", path, got, want)
-	}
+	golden.Check(t, filepath.Join("..", "..", "docs", "conditions.md"), document(Table()))
 }
 
 const documentHead = `# Conditions

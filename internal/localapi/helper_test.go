@@ -23,8 +23,6 @@ import (
 	"github.com/aks-flex-node/agent/pkg/status"
 )
 
-var update = flag.Bool("update", false, "rewrite golden files and generated documents")
-
 // patience is for what must happen, and fails the test only when it never does.
 const patience = 20 * time.Second
 

@@ -20,6 +20,7 @@ import (
 	"github.com/aks-flex-node/agent/internal/health"
 	"github.com/aks-flex-node/agent/internal/observe"
 	"github.com/aks-flex-node/agent/internal/probe"
+	"github.com/aks-flex-node/agent/test/golden"
 )
 
 func page(t testing.TB, v *agent.View) string {
@@ -46,21 +47,8 @@ func TestMetricsPages(t *testing.T) {
 	empty := &agent.View{Generation: 1, AgentVersion: "v1.2.3", Node: "edge-1", Budget: agent.Budget{MaxBootstraps: 3}}
 	for name, v := range map[string]*agent.View{"empty": empty, "well": wellView(), "ill": illView()} {
 		t.Run(name, func(t *testing.T) {
-			golden(t, filepath.Join("testdata", "metrics-"+name+".txt"), ours(page(t, v)))
+			golden.Check(t, filepath.Join("testdata", "metrics-"+name+".txt"), ours(page(t, v)))
 		})
-	}
-}
-
-// golden compares with a file that -update rewrites.
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		must(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	must(t, err)
-	if got != string(want) {
-		t.Errorf("%s is not what there is now (go test ./internal/localapi -update); got:\n%s", path, got)
 	}
 }
 
@@ -231,5 +219,5 @@ func TestDocumentedMetrics(t *testing.T) {
 	for _, f := range families() {
 		fmt.Fprintf(&b, "| `aks_flex_node_%s` | %s | %s |\n", f.name, strings.Join(f.labels, ", "), f.help)
 	}
-	golden(t, path, head+begin+b.String()+end+tail)
+	golden.Check(t, path, head+begin+b.String()+end+tail)
 }

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,9 +17,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/aks-flex-node/agent/internal/observe"
+	"github.com/aks-flex-node/agent/test/golden"
 )
-
-var update = flag.Bool("update", false, "keep what real programs say now as seeds of the fuzz targets")
 
 // realContainerd is this machine's containerd with folders and a socket of its own, as a plain process.
 type realContainerd struct {
@@ -283,7 +281,7 @@ func TestRealRuntimesOfRealContainerd(t *testing.T) {
 // keepConfig writes the daemon's own account of its configuration to where FuzzRuntimeConfig finds it.
 func keepConfig(t *testing.T, s *Suite, wanted bool) {
 	t.Helper()
-	if !*update || !wanted {
+	if !golden.Updating() || !wanted {
 		return
 	}
 	k, err := s.cri.connection(t.Context(), s.settings.criSocket)

@@ -1,32 +1,17 @@
 package config
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "rewrite docs/config.md from the struct tags")
+	"github.com/aks-flex-node/agent/test/golden"
+)
 
 // TestTheDocumentIsTheTags holds docs/config.md to the struct tags it is made from.
 func TestTheDocumentIsTheTags(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "config.md")
-	got := document(Keys())
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs from the struct tags; refresh it: go test ./pkg/config -run Document -update\n--- got\n%s\n--- want\n%s", path, got, want)
-	}
+	golden.Check(t, filepath.Join("..", "..", "docs", "config.md"), document(Keys()))
 }
 
 // The example in the document must be one.

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/aks-flex-node/agent/test/golden"
 )
 
 // The exported API is a contract: programs elsewhere are built against it, and
@@ -22,10 +24,10 @@ import (
 // those programs; so does removing one.
 func TestAPILock(t *testing.T) {
 	got := exportedAPI(t)
-	if *updateGolden {
+	if golden.Updating() {
 		must(t, os.WriteFile(filepath.Join("testdata", "api.txt"), []byte(got), 0o600))
 	}
-	want := golden(t, "api.txt")
+	want := readFile(t, "testdata/api.txt")
 	if got == want {
 		return
 	}

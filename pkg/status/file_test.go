@@ -18,7 +18,7 @@ func TestWritesExactlyTheGoldenBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "status.json")
 			must(t, WriteStatusToFile(path, s))
-			if got, want := readFile(t, path), golden(t, name); got != want {
+			if got, want := readFile(t, path), testdata(t, name); got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
@@ -180,7 +180,7 @@ func fillUp(t *testing.T, dir string) {
 
 func assertUntouched(t *testing.T, dir string, before []string) {
 	t.Helper()
-	if got, want := readFile(t, filepath.Join(dir, "status.json")), golden(t, "full.json"); got != want {
+	if got, want := readFile(t, filepath.Join(dir, "status.json")), testdata(t, "full.json"); got != want {
 		t.Errorf("the old file is now\n%s", got)
 	}
 	if got := names(t, dir); !slices.Equal(got, before) {
@@ -206,7 +206,7 @@ func TestTheFolderMayBeALinkOutsideTheGuessableOne(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
 	must(t, os.Symlink("run", filepath.Join(dir, "var-run")))
 	must(t, WriteStatusToFile(filepath.Join(dir, "var-run", "status.json"), fullSnapshot()))
-	if got := readFile(t, filepath.Join(dir, "run", "status.json")); got != golden(t, "full.json") {
+	if got := readFile(t, filepath.Join(dir, "run", "status.json")); got != testdata(t, "full.json") {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -297,7 +297,7 @@ func TestUpdateReturnsItsCallersErrorAndLeavesTheFileAlone(t *testing.T) {
 	}
 	after, err := os.Stat(path)
 	must(t, err)
-	if !os.SameFile(before, after) || readFile(t, path) != golden(t, "full.json") {
+	if !os.SameFile(before, after) || readFile(t, path) != testdata(t, "full.json") {
 		t.Error("the file was written")
 	}
 	must(t, Update(path, func(*NodeStatus) error { return nil })) // the lock is free again
@@ -337,7 +337,7 @@ func TestUpdateKeepsAFileItMayNotRead(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "permission denied") {
 		t.Errorf("got %q (%v), want permission denied", out, err)
 	}
-	if readFile(t, path) != golden(t, "full.json") {
+	if readFile(t, path) != testdata(t, "full.json") {
 		t.Error("the file was replaced unread")
 	}
 }

@@ -2,7 +2,6 @@ package status
 
 import (
 	"bufio"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,8 +15,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"go.uber.org/goleak"
 )
-
-var updateGolden = flag.Bool("update", false, "rewrite the files in testdata that tests compare with")
 
 // The test binary started again with this variable runs one of the helpers
 // below instead of the tests: what must hold between processes is tested with
@@ -226,7 +223,7 @@ func writeFile(t *testing.T, path, content string) {
 	}
 }
 
-func golden(t *testing.T, name string) string {
+func testdata(t *testing.T, name string) string {
 	t.Helper()
 	return readFile(t, filepath.Join("testdata", name))
 }

@@ -287,17 +287,9 @@ func startKiller(t testing.TB, h *lab.Host) func(order, func()) shot {
 	t.Helper()
 	cmd := h.Self(t.Context())
 	cmd.Env = append(cmd.Env, roleVariable+"=killer")
-	in, err := cmd.StdinPipe()
-	lab.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	lab.Must(t, err)
 	ready, err := cmd.StderrPipe()
 	lab.Must(t, err)
-	lab.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
+	in, out := lab.Converse(t, cmd)
 	orders, answers, said := json.NewEncoder(in), json.NewDecoder(out), bufio.NewScanner(ready)
 	return func(o order, act func()) (s shot) {
 		lab.Must(t, orders.Encode(o))

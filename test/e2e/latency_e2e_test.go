@@ -174,17 +174,9 @@ func startActor(t testing.TB, h *lab.Host) actor {
 	t.Helper()
 	cmd := h.Self(t.Context())
 	cmd.Env = append(cmd.Env, roleVariable+"=actor")
-	in, err := cmd.StdinPipe()
-	lab.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	lab.Must(t, err)
 	ready, err := cmd.StderrPipe()
 	lab.Must(t, err)
-	lab.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
+	in, out := lab.Converse(t, cmd)
 	answers, said := json.NewDecoder(out), bufio.NewScanner(ready)
 	return func(t testing.TB, c cause, act func()) effect {
 		t.Helper()

@@ -101,15 +101,7 @@ func startWatcher(t testing.TB, h *lab.Host, env ...string) watcher {
 	cmd := h.Self(t.Context())
 	cmd.Env = append(append(cmd.Env, roleVariable+"=watcher"), env...)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	lab.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	lab.Must(t, err)
-	lab.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
+	in, out := lab.Converse(t, cmd)
 	answers := json.NewDecoder(out)
 	return watcher{look: func(t testing.TB) sight {
 		t.Helper()

@@ -72,15 +72,7 @@ func startTeller(t testing.TB, h *lab.Host, kubeconfigPath string) func(message)
 	cmd := h.Self(t.Context())
 	cmd.Env = append(cmd.Env, roleVariable+"=teller", "E2E_KUBECONFIG="+kubeconfigPath)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	lab.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	lab.Must(t, err)
-	lab.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
+	in, out := lab.Converse(t, cmd)
 	questions, answers := json.NewEncoder(in), json.NewDecoder(out)
 	return func(m message) (o outcome) {
 		lab.Must(t, questions.Encode(m))

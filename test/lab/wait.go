@@ -5,6 +5,8 @@ package lab
 import (
 	"context"
 	"fmt"
+	"io"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -52,4 +54,20 @@ func Must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Converse starts a command and returns the ends of a conversation with it. At the end of the test its standard input is closed, and its end
+// is waited for.
+func Converse(t testing.TB, cmd *exec.Cmd) (in io.Writer, out io.Reader) {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	Must(t, err)
+	out, err = cmd.StdoutPipe()
+	Must(t, err)
+	Must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	return stdin, out
 }

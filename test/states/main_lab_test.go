@@ -115,15 +115,7 @@ func startCollector(t testing.TB, h *lab.Host, user int, env ...string) *collect
 	}
 	self.Env = append(append(self.Env, roleVariable+"=collector"), env...)
 	self.Stderr = os.Stderr
-	in, err := self.StdinPipe()
-	lab.Must(t, err)
-	out, err := self.StdoutPipe()
-	lab.Must(t, err)
-	lab.Must(t, self.Start())
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = self.Wait()
-	})
+	in, out := lab.Converse(t, self)
 	answers := json.NewDecoder(out)
 	return &collector{ask: func(limit string) answer {
 		t.Helper()

@@ -29,7 +29,7 @@ are kept in ` + install.FormerDir + `, its configuration stays. Where the kubele
 there, the new one must first show that it gets them too.
 
 Exit status: 0 installed, or nothing to do; 1 refused or failed, standard error says why; 2 wrong usage.`,
-		Args: cobra.NoArgs,
+		Args: c.onlyDefaultConfig,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.changeService(cmd.Context(), &i, dryRun, "installed already, and as it is to be", func(ctx context.Context, show func(*install.Plan) error) error {
 				return i.Install(ctx, dryRun, show)
@@ -52,7 +52,7 @@ func newUninstall(c *common) *cobra.Command {
 there. The program stays where the kubelet gets its credentials from it. Configuration, records and logs stay too.
 
 Exit status: 0 done, or nothing to do; 1 failed, standard error says why; 2 wrong usage.`,
-		Args: cobra.NoArgs,
+		Args: c.onlyDefaultConfig,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.changeService(cmd.Context(), &i, dryRun, "nothing is left that install put here and that can go", func(ctx context.Context, show func(*install.Plan) error) error {
 				return i.Uninstall(ctx, dryRun, purge, show)
@@ -64,6 +64,14 @@ Exit status: 0 done, or nothing to do; 1 failed, standard error says why; 2 wron
 	return cmd
 }
 
+// onlyDefaultConfig refuses arguments, and a configuration that the service would not read.
+func (c *common) onlyDefaultConfig(cmd *cobra.Command, args []string) error {
+	if c.configPath != DefaultConfigPath {
+		return fmt.Errorf("--config %s: the service reads %s: put the configuration there, and leave out --config", c.configPath, DefaultConfigPath)
+	}
+	return cobra.NoArgs(cmd, args)
+}
+
 // changeService carries out a plan and tells about it.
 func (c *common) changeService(ctx context.Context, i *install.Installer, dryRun bool, idle string, do func(context.Context, func(*install.Plan) error) error) error {
 	if os.Geteuid() != 0 {
@@ -71,7 +79,7 @@ func (c *common) changeService(ctx context.Context, i *install.Installer, dryRun
 	}
 	systemd := &host.Systemd{}
 	defer systemd.Close()
-	i.Systemd, i.Config = systemd, c.configPath
+	i.Systemd, i.Config = systemd, DefaultConfigPath
 	steps := 0
 	err := do(ctx, func(p *install.Plan) error {
 		steps = len(p.Steps)

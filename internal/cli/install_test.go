@@ -28,6 +28,16 @@ func TestPlanText(t *testing.T) {
 	}
 }
 
+func TestInstallTakesNoConfigurationThatTheServiceWouldNotRead(t *testing.T) {
+	for _, command := range []string{"install", "uninstall"} {
+		var stdout, stderr strings.Builder
+		code := Run(t.Context(), []string{command, "--dry-run", "--config", "/root/mine.json"}, &stdout, &stderr)
+		if want := "the service reads " + DefaultConfigPath + ": put the configuration there"; code != ExitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: got status %d, %q, want status %d and %q", command, code, &stderr, ExitUsage, want)
+		}
+	}
+}
+
 func TestInstallTakesNoArguments(t *testing.T) {
 	for _, args := range [][]string{{"install", "here"}, {"uninstall", "--force"}, {"install", "--start", "no"}} {
 		var stdout, stderr strings.Builder

@@ -220,6 +220,56 @@ func TestInstallRefusesMountsOnARealHost(t *testing.T) {
 	if got := show(t, h, "UnitFileState") + " " + show(t, h, "ActiveState"); got != "enabled inactive" {
 		t.Errorf("without a start: got %s, want it enabled and inactive", got)
 	}
+	for name, target := range map[string]string{"uninstall, the program": ProgramPath, "uninstall, the unit": UnitPath} {
+		t.Run(name, func(t *testing.T) {
+			h.MustExec(t, "mount", "--bind", target, target)
+			out := mustAs(t, h, "uninstall", "")
+			wantText(t, "notes", out, target+" is left alone: "+target+" is a mount point")
+			h.MustExec(t, "umount", target)
+			if got := h.MustExec(t, "ls", ProgramPath, target); !strings.Contains(got, target) {
+				t.Errorf("got %s, want both left", got)
+			}
+			mustAs(t, h, "install", "no-start")
+		})
+	}
+	t.Run("uninstall of a masked service that runs", func(t *testing.T) {
+		mustAs(t, h, "install", "")
+		h.MustExec(t, "sh", "-ec", "rm "+UnitPath+"; systemctl mask -q "+deploy.UnitName)
+		if got := show(t, h, "LoadState") + " " + show(t, h, "ActiveState"); got != "masked active" {
+			t.Fatalf("got %s, want it masked and active", got)
+		}
+		mustAs(t, h, "uninstall", "")
+		if got := show(t, h, "LoadState") + " " + show(t, h, "ActiveState"); got != "masked inactive" {
+			t.Errorf("got %s, want it stopped, and the mask left", got)
+		}
+		h.MustExec(t, "test", "!", "-e", ProgramPath)
+		if out := mustAs(t, h, "uninstall", ""); strings.Contains(out, "step:") {
+			t.Errorf("second run: got\n%s\nwant nothing to do", out)
+		}
+	})
+}
+
+// TestAKubeletThatDoesNotRunHidesItsKubeconfig has systemd itself say what it knows of a unit whose arguments are in an EnvironmentFile.
+func TestAKubeletThatDoesNotRunHidesItsKubeconfig(t *testing.T) {
+	t.Parallel()
+	lab.Require(t)
+	h := lab.StartHost(t, lab.HostOptions{Name: "hidden"})
+	write := func(name, content string, mode fs.FileMode) {
+		t.Helper()
+		lab.Must(t, h.WriteFile(t.Context(), name, []byte(content), mode))
+	}
+	mustAs(t, h, "install", "no-start")
+	write("/srv/k/kubeconfig", kubeconfig(ProgramPath), 0o600)
+	write("/etc/default/kubelet", "KUBELET_ARGS=--kubeconfig=/srv/k/kubeconfig\n", 0o644)
+	write("/etc/systemd/system/kubelet.service", "[Service]\nEnvironmentFile=/etc/default/kubelet\nExecStart=/usr/local/bin/kubelet $KUBELET_ARGS\n", 0o644)
+	write("/root/other", "another program", 0o755)
+	h.MustExec(t, "systemctl", "daemon-reload")
+	const hidden = "the kubelet does not run, and its unit has the arguments in variables: start it"
+	out, ok := as(t, h, "install", "dry-run", "INSTALL_PROGRAM=/root/other")
+	if ok || !strings.Contains(out, hidden) {
+		t.Errorf("install: got success %v and\n%s\nwant a refusal", ok, out)
+	}
+	wantText(t, "uninstall", mustAs(t, h, "uninstall", "dry-run"), hidden)
 }
 
 // TestTheRealProgramInstallsItself has nothing made up: the program of this release, on a machine with a kubelet and containerd. What it

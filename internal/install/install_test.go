@@ -104,6 +104,21 @@ func TestInstallRefuses(t *testing.T) {
 		{"a masked unit", func(t *testing.T, _ *machine, at func(string) string) {
 			must(t, os.Symlink("/dev/null", at(UnitPath)))
 		}, "unmask it first"},
+		{"a program that is a link to nothing", func(t *testing.T, _ *machine, at func(string) string) {
+			must(t, os.Symlink("/dev/null", at(ProgramPath)))
+		}, "/usr/local/bin/aks-flex-node is a link to /dev/null: links are not followed"},
+		{"a unit that is a link", func(t *testing.T, m *machine, at func(string) string) {
+			m.write(t, "/opt/agent.service", formerUnit, 0o644)
+			must(t, os.Symlink("/opt/agent.service", at(UnitPath)))
+		}, UnitPath + " is a link to /opt/agent.service"},
+		{"a record that is a link", func(t *testing.T, m *machine, at func(string) string) {
+			m.write(t, StateDir+"/kept.json", "{}", 0o600)
+			must(t, os.Symlink("kept.json", at(StateDir+"/install.json")))
+		}, "install.json is a link to kept.json"},
+		{"a unit's folder that is a link", func(t *testing.T, _ *machine, at func(string) string) {
+			must(t, os.Rename(at("/etc/systemd/system"), at("/etc/systemd/else")))
+			must(t, os.Symlink("else", at("/etc/systemd/system")))
+		}, "/etc/systemd/system is a link"},
 		{"a folder that is a link", func(t *testing.T, _ *machine, at func(string) string) {
 			must(t, os.Rename(at("/usr/local"), at("/usr/else")))
 			must(t, os.Symlink("else", at("/usr/local")))
@@ -186,6 +201,49 @@ func TestInstallTakesOverTheFormerAgent(t *testing.T) {
 	if err != nil || len(copies) != 1 {
 		t.Errorf("second copy: got %q, %v, want one", copies, err)
 	}
+}
+
+func TestInstallAfterSomebodyWentBackToTheFormerAgent(t *testing.T) {
+	m := newMachine(t)
+	m.write(t, ProgramPath, "former program", 0o755)
+	m.write(t, UnitPath, formerUnit, 0o644)
+	m.mustInstall(t)
+	for range 2 { // as docs/install.md says, from the copies
+		m.write(t, ProgramPath, "former program", 0o755)
+		m.write(t, UnitPath, formerUnit, 0o644)
+		m.mustInstall(t)
+		m.wantFile(t, ProgramPath, "the new program", 0o755)
+		m.wantFile(t, UnitPath, string(deploy.Unit), 0o644)
+		wantText(t, "notes", m.notes(), "former agent's service is taken over")
+	}
+	m.write(t, UnitPath, formerUnit+"Nice=5\n", 0o644)
+	if err := m.install(t); err == nil || !strings.Contains(err.Error(), "say --force") {
+		t.Errorf("a file that was never taken over: got %v, want a refusal", err)
+	}
+}
+
+func TestAUnitThatWasChangedHereIsNeverTheFormerAgents(t *testing.T) {
+	m := newMachine(t)
+	m.mustInstall(t)
+	changed := string(deploy.Unit) + "Nice=5\n"
+	m.write(t, UnitPath, changed, 0o644)
+	m.Force = true
+	m.mustInstall(t)
+	m.wantFile(t, FormerDir+"/"+deploy.UnitName, changed, 0o644)
+	m.write(t, UnitPath, changed, 0o644)
+	m.Force = false
+	if err := m.install(t); err == nil || !strings.Contains(err.Error(), "was changed here") {
+		t.Errorf("its copy put back: got %v, want a refusal", err)
+	}
+}
+
+func TestALinkInPlaceOfTheHalfWrittenFileIsNotFollowed(t *testing.T) {
+	m := newMachine(t)
+	m.write(t, "/etc/precious", "precious", 0o600)
+	must(t, os.Symlink("../../../etc/precious", filepath.Join(m.Root, "/usr/local/bin/.aks-flex-node.new")))
+	m.mustInstall(t)
+	m.wantFile(t, "/etc/precious", "precious", 0o600)
+	m.wantFile(t, ProgramPath, "the new program", 0o755)
 }
 
 func TestInstallThatWasInterruptedGoesOn(t *testing.T) {

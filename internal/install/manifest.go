@@ -27,6 +27,8 @@ type manifest struct {
 	// Files lists by path the SHA-256 of what was put there, the newest first. It is written before the files are, so that also what
 	// a crash left behind is known.
 	Files map[string][]string `json:"files"`
+	// Former is the SHA-256 of the former agent's unit file that was taken over last, so that it is known when somebody went back to it.
+	Former string `json:"former,omitempty"`
 }
 
 // knows says whether content of that sum was put there by this program.

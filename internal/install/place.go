@@ -137,6 +137,9 @@ func (f folder) look(name string) (found, error) {
 	}, nil
 }
 
+// errMasked says that a unit file is a link to /dev/null.
+var errMasked = errors.New("the unit is masked, so somebody does not want it to run")
+
 func (f folder) linkError(name string) error {
 	where := path.Join(f.path, name)
 	buf := make([]byte, unix.PathMax)
@@ -144,8 +147,8 @@ func (f folder) linkError(name string) error {
 	if err != nil {
 		return fmt.Errorf("%s is a link", where)
 	}
-	if target := string(buf[:n]); target == "/dev/null" {
-		return fmt.Errorf("%s is a link to /dev/null: the unit is masked, so somebody does not want it to run; systemctl unmask it first", where)
+	if string(buf[:n]) == "/dev/null" && where == UnitPath {
+		return fmt.Errorf("%s is a link to /dev/null: %w; systemctl unmask it first", where, errMasked)
 	}
 	return fmt.Errorf("%s is a link to %s: links are not followed and not replaced; remove it first", where, buf[:n])
 }

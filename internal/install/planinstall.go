@@ -81,7 +81,7 @@ func (i *Installer) planInstall(ctx context.Context) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := i.judgeUnit(p, unit, len(m.Files[UnitPath]) > 0); err != nil {
+	if err := i.judgeUnit(p, unit, &m); err != nil {
 		return nil, err
 	}
 	if program.now.sum != program.sum {
@@ -96,8 +96,9 @@ func (i *Installer) planInstall(ctx context.Context) (*Plan, error) {
 }
 
 // judgeUnit refuses to replace a unit file that is neither ours nor the former agent's. One that we once put there and that is another now
-// was changed by somebody, also where it looks like the former agent's: ours does too.
-func (i *Installer) judgeUnit(p *Plan, unit target, wasOurs bool) error {
+// was changed by somebody, also where it looks like the former agent's: ours does too. Only the very file that was taken over before is the
+// former agent's again.
+func (i *Installer) judgeUnit(p *Plan, unit target, m *manifest) error {
 	if !unit.now.exists || unit.ours {
 		return nil
 	}
@@ -105,7 +106,8 @@ func (i *Installer) judgeUnit(p *Plan, unit target, wasOurs bool) error {
 	if err != nil {
 		return err
 	}
-	if !wasOurs && isFormers(text) {
+	if wasOurs := len(m.Files[UnitPath]) > 0; !wasOurs && isFormers(text) || m.Former == unit.now.sum {
+		m.Former = unit.now.sum
 		p.note("The former agent's service is taken over. Its program and its unit file are kept in %s.", FormerDir)
 		for _, line := range environmentLines(text) {
 			p.note("The former unit file had a line that the new one has not; where it is needed, put it into a drop-in (systemctl edit %s): %s", deploy.UnitName, line)

@@ -65,13 +65,44 @@ func (i *Installer) findPlugin(kubelet observe.Unit) (*plugin, error) {
 		args, _ = host.CommandLine(kubelet.MainPID)
 		env, _ = host.Environ(kubelet.MainPID)
 	}
-	if len(args) == 0 {
+	runs := len(args) > 0
+	if !runs {
 		args = kubelet.ExecStart
 	}
-	found := i.kubeconfig(args)
+	g, err := i.readPlugin(i.kubeconfig(args), env)
+	if hides := hidesKubeconfig(kubelet, args, runs); hides != nil && err == nil && !i.usesUs(g) {
+		return nil, hides // what lies in the usual places may not be what the kubelet reads
+	}
+	return g, err
+}
+
+// hidesKubeconfig says why the kubelet's arguments don't tell which kubeconfig it reads; nil when they do. They are those of its process
+// when it runs, else those of its unit, in which systemd leaves variables as they are written.
+func hidesKubeconfig(kubelet observe.Unit, args []string, runs bool) error {
+	given := host.FlagValue(args, "kubeconfig")
+	variable := func(s string) bool { return !runs && strings.Contains(s, "$") }
+	switch {
+	case path.IsAbs(given) && !variable(given):
+		return nil
+	case len(args) == 0 && kubelet.Exists():
+		return fmt.Errorf("%s does not run, and systemd knows no command of it (it is %s)", kubeletUnit, kubelet.LoadState)
+	case len(args) == 0:
+		return nil
+	case slices.ContainsFunc(args, variable):
+		return errors.New("the kubelet does not run, and its unit has the arguments in variables: start it, so that they can be seen")
+	case given != "":
+		return fmt.Errorf("the kubelet's --kubeconfig %q is not a whole path", given)
+	case path.Base(args[0]) != "kubelet":
+		return fmt.Errorf("%s runs %s, which does not show what kubeconfig the kubelet gets", kubeletUnit, args[0])
+	}
+	return nil
+}
+
+// readPlugin reads the plugin of a kubeconfig, for which a missing file is as one without a plugin.
+func (i *Installer) readPlugin(found string, env []string) (*plugin, error) {
 	raw, err := host.ReadFile(found, maxKubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // as the comment says
+		return nil, nil //nolint:nilnil // as findPlugin says
 	}
 	if err != nil {
 		return nil, err
@@ -86,7 +117,7 @@ func (i *Installer) findPlugin(kubelet observe.Unit) (*plugin, error) {
 	}
 	user := kubeconfig.AuthInfos[current.AuthInfo]
 	if user == nil || user.Exec == nil {
-		return nil, nil //nolint:nilnil // as the comment says
+		return nil, nil //nolint:nilnil // as findPlugin says
 	}
 	g := &plugin{kubeconfig: strings.TrimPrefix(found, strings.TrimSuffix(i.Root, "/")), exec: user.Exec, env: kubeletEnvironment(env)}
 	for _, e := range user.Exec.Env {
@@ -135,8 +166,10 @@ func (i *Installer) keepsCredentials(ctx context.Context, p *Plan, kubelet obser
 	g, err := i.findPlugin(kubelet)
 	switch {
 	case err == nil:
-	case program.now.exists && !i.Force:
-		return fmt.Errorf("it can't be told whether the kubelet gets its credentials from %s, which is to be replaced: %w; mend that, or use --force if the kubelet has a certificate", ProgramPath, err)
+	case !program.now.exists:
+		return nil // nobody gets anything from it now
+	case !i.Force:
+		return fmt.Errorf("it can't be told whether the kubelet gets its credentials from %s, which is to be replaced: %w. Mend that, or say --force if no kubeconfig of the kubelet runs this program", ProgramPath, err)
 	default:
 		p.note("It can't be told whether the kubelet gets its credentials from %s: %v", ProgramPath, err)
 		return nil

@@ -105,6 +105,111 @@ func TestTheKubeletsOwnCommandLineSaysWhereItsKubeconfigIs(t *testing.T) {
 	wantText(t, "error", err.Error(), "/srv/kubeconfig")
 }
 
+// process runs a shell that waits for its end, with these arguments behind it, as the process of a kubelet.
+func process(t *testing.T, env []string, args ...string) int {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", "read x"}, args...)...)
+	cmd.Env = env
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = cmd.Wait() // its end is all that matters
+	})
+	return cmd.Process.Pid
+}
+
+func TestWhereTheKubeletsKubeconfigCanNotBeSeen(t *testing.T) {
+	stopped := func(args ...string) func(*testing.T) observe.Unit {
+		return func(*testing.T) observe.Unit { return observe.Unit{LoadState: "loaded", ExecStart: args} }
+	}
+	variables := []string{"/usr/bin/kubelet", "--v=2", "$KUBELET_ARGS"}
+	for _, tc := range []struct {
+		name    string
+		kubelet func(*testing.T) observe.Unit
+		hidden  string // part of the reason; empty where it can be told that the kubelet does not need the program
+	}{
+		{"given no kubelet", func(*testing.T) observe.Unit { return observe.Unit{LoadState: "not-found"} }, ""},
+		{"given a stopped one without a kubeconfig", stopped("/usr/bin/kubelet", "--config=/etc/kubelet.yaml"), ""},
+		{"given a stopped one with a kubeconfig and variables", stopped("/usr/bin/kubelet", "--kubeconfig=/srv/certificate", "$KUBELET_ARGS"), ""},
+		{"given a stopped one with variables", stopped(variables...), "variables: start it"},
+		{"given one between the restarts of a crash loop", func(*testing.T) observe.Unit {
+			return observe.Unit{LoadState: "loaded", ActiveState: "activating", SubState: "auto-restart", ExecStart: variables}
+		}, "variables: start it"},
+		{"given one that ended this moment", func(*testing.T) observe.Unit {
+			return observe.Unit{LoadState: "loaded", ActiveState: "active", MainPID: 1 << 30, ExecStart: variables}
+		}, "variables: start it"},
+		{"given a stopped one with a part of the path in a variable", stopped("/usr/bin/kubelet", "--kubeconfig", "/srv/${NAME}/kubeconfig"), "variables: start it"},
+		{"given a stopped one with a path that is not whole", stopped("/usr/bin/kubelet", "--kubeconfig=kubeconfig"), `"kubeconfig" is not a whole path`},
+		{"given a stopped wrapper", stopped("/opt/start-kubelet"), "runs /opt/start-kubelet"},
+		{"given a stopped wrapper that gets the kubeconfig", stopped("/opt/start-kubelet", "--kubeconfig=/srv/certificate"), ""},
+		{"given a masked one", func(*testing.T) observe.Unit { return observe.Unit{LoadState: "masked"} }, "no command of it (it is masked)"},
+		{"given a running one with variables", func(t *testing.T) observe.Unit {
+			pid := process(t, nil, "kubelet", "--kubeconfig=/srv/certificate", "a $ sign")
+			return observe.Unit{LoadState: "loaded", ActiveState: "active", MainPID: pid, ExecStart: variables}
+		}, ""},
+		{"given a running wrapper", func(t *testing.T) observe.Unit {
+			return observe.Unit{LoadState: "loaded", ActiveState: "active", MainPID: process(t, nil), ExecStart: []string{"/opt/start-kubelet"}}
+		}, "runs /bin/sh"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.mustInstall(t)
+			m.write(t, "/srv/certificate", kubeconfig("/usr/bin/other"), 0o600)
+			m.write(t, "/var/lib/kubelet/kubeconfig", kubeconfig("/usr/bin/other"), 0o600) // which it may not read
+			m.systemd.kubelet = tc.kubelet(t)
+			m.program(t, "version 2")
+			before := m.tree(t)
+			err := m.Install(t.Context(), true, m.show)
+			must(t, m.Uninstall(t.Context(), true, false, m.show))
+			if tc.hidden == "" {
+				must(t, err)
+				wantText(t, "uninstall", m.verbs(), "stop disable remove have remove remove")
+				m.mustInstall(t)
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.hidden) || !strings.Contains(err.Error(), "or say --force if no kubeconfig of the kubelet runs this program") {
+				t.Errorf("install: got %v, want a refusal with %q", err, tc.hidden)
+			}
+			wantText(t, "uninstall", m.notes(), ProgramPath+" is left alone: it can't be told whether the kubelet gets its credentials from it")
+			wantText(t, "uninstall", m.notes(), tc.hidden)
+			m.uninstall(t, false)
+			m.wantFile(t, ProgramPath, "the new program", 0o755)
+			m.wantNone(t, UnitPath)
+			if m.tree(t) == before {
+				t.Error("uninstall: got nothing done, want the service gone")
+			}
+			m.Force = true
+			m.mustInstall(t)
+			m.wantFile(t, ProgramPath, "version 2", 0o755)
+		})
+	}
+}
+
+func TestAPluginInAUsualPlaceCountsWhereTheKubeconfigCanNotBeSeen(t *testing.T) {
+	m := newMachine(t)
+	m.program(t, script("exit 1"))
+	m.write(t, ProgramPath, script("echo '"+answer+"'"), 0o755)
+	m.write(t, "/var/lib/kubelet/kubelet/kubeconfig", kubeconfig(ProgramPath), 0o600)
+	m.systemd.kubelet = observe.Unit{LoadState: "loaded", ExecStart: []string{"/usr/bin/kubelet", "$KUBELET_ARGS"}}
+	m.Force = true // which must not open that gate
+	err := m.install(t)
+	if err == nil {
+		t.Fatal("got no error, want that the kubelet's credentials would be cut")
+	}
+	wantText(t, "error", err.Error(), "this would cut")
+}
+
+func TestAFreshMachineNeedsNoKubelet(t *testing.T) {
+	m := newMachine(t)
+	m.systemd.kubelet = observe.Unit{LoadState: "loaded", ExecStart: []string{"/usr/bin/kubelet", "$KUBELET_ARGS"}}
+	m.mustInstall(t)
+	if strings.Contains(m.notes(), "can't be told") {
+		t.Errorf("notes: got %q, want none of the kubelet: there is no program to lose", m.notes())
+	}
+}
+
 func TestThePluginIsRunWithTheKubeletsEnvironment(t *testing.T) {
 	m := newMachine(t)
 	works := script(`[ "$FROM_KUBELET$https_proxy" = yes ] || { echo "environment: $(env)" >&2; exit 6; }` + "\necho '" + answer + "'")
@@ -112,16 +217,8 @@ func TestThePluginIsRunWithTheKubeletsEnvironment(t *testing.T) {
 	m.program(t, works+"# new")
 	m.write(t, ProgramPath, works, 0o755)
 	m.write(t, "/srv/kubeconfig", kubeconfig(ProgramPath), 0o600)
-	kubelet := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read x", "kubelet", "--kubeconfig=/srv/kubeconfig")
-	kubelet.Env = []string{"FROM_KUBELET=yes", "AZURE_CLIENT_ID=the kubeconfig's counts"}
-	stdin, err := kubelet.StdinPipe()
-	must(t, err)
-	must(t, kubelet.Start())
-	defer func() {
-		stdin.Close()
-		_ = kubelet.Wait() // its end is all that matters
-	}()
-	m.systemd.kubelet = observe.Unit{LoadState: "loaded", ActiveState: "active", MainPID: kubelet.Process.Pid}
+	pid := process(t, []string{"FROM_KUBELET=yes", "AZURE_CLIENT_ID=the kubeconfig's counts"}, "kubelet", "--kubeconfig=/srv/kubeconfig")
+	m.systemd.kubelet = observe.Unit{LoadState: "loaded", ActiveState: "active", MainPID: pid}
 	m.mustInstall(t)
 	wantText(t, "notes", m.notes(), "(/srv/kubeconfig). The new program gets them too")
 }

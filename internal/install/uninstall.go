@@ -45,6 +45,9 @@ func (i *Installer) planUninstall(ctx context.Context, purge bool) (*Plan, error
 func (i *Installer) ownedNow(p *Plan, m manifest, name string) (exists, ours bool) {
 	now, err := i.lookAt(name)
 	switch {
+	case errors.Is(err, errMasked):
+		p.note("The mask %s stays; systemctl unmask %s removes it.", name, path.Base(name))
+		return false, false // it runs nothing
 	case err != nil:
 		p.note("%s is left alone: %v", name, err)
 		return true, false
@@ -90,11 +93,11 @@ func (i *Installer) planProgramRemoval(p *Plan, m manifest, kubelet observe.Unit
 	switch {
 	case !ours:
 	case err != nil:
-		why = fmt.Sprintf("it can't be told whether the kubelet gets its credentials from it: %v", err)
+		why = fmt.Sprintf("it can't be told whether the kubelet gets its credentials from it: %v. Mend that and run this again, or remove it by hand if no kubeconfig of the kubelet runs it", err)
 	case i.usesUs(g):
 		why = fmt.Sprintf("the kubelet gets its credentials from it (%s), and the node would lose its cluster. Give the kubelet other credentials, or take the node out of its cluster, and run this again", g.kubeconfig)
 	case !unitGone:
-		why = "the unit file that stays runs it"
+		why = "the unit file that stays may run it"
 	}
 	if ours && why == "" {
 		p.step(func(context.Context) error { return i.remove(ProgramPath) }, "remove %s", ProgramPath)
@@ -136,8 +139,17 @@ func (i *Installer) planPurge(p *Plan, unitGone bool) {
 		{StateDir, []string{"journal.db", "journal.db.*", "journal.db-*", "*.log"}},
 		{LogDir, []string{"aks-flex-node.log", "aks-flex-node-*.log"}},
 	} {
+		dir, err := openFolder(i.Root, place.dir, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			p.note("%s is not purged: %v", place.dir, err)
+			continue
+		}
+		dir.close()
 		entries, err := os.ReadDir(i.at(place.dir))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			p.note("%s is not purged: %v", place.dir, err)
 		}
 		for _, e := range entries {

@@ -75,21 +75,77 @@ func TestUninstallLeavesWhatIsNotOurs(t *testing.T) {
 		if did := m.systemd.takeDid(); did != "" {
 			t.Errorf("systemd: got %q, want nothing", did)
 		}
-		wantText(t, "notes", m.notes(), "the unit file that stays runs it")
+		wantText(t, "notes", m.notes(), "the unit file that stays may run it")
 	})
-	t.Run("given links in their places", func(t *testing.T) {
+}
+
+func TestUninstallFollowsNoLinks(t *testing.T) {
+	for _, tc := range []struct {
+		name, link string
+		note       string
+		steps      string
+	}{
+		{"the program", ProgramPath, "aks-flex-node is left alone: " + ProgramPath + " is a link to aks-flex-node.moved", "stop disable remove have record remove"},
+		{"the program's folder", "/usr/local", "/usr/local is a link or no folder", "stop disable remove have record remove"},
+		{"the unit file", UnitPath, "the unit file that stays may run it", ""},
+		{"the unit file's folder", "/etc/systemd", "the unit file that stays may run it", ""},
+		{"the folder of the log, which stays with what is in it", LogDir, LogDir + " is not purged: " + LogDir + " is a link", "stop disable remove have remove remove"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.mustInstall(t)
+			m.write(t, LogDir+"/aks-flex-node.log", "log", 0o600)
+			at := filepath.Join(m.Root, tc.link)
+			must(t, os.Rename(at, at+".moved"))
+			must(t, os.Symlink(filepath.Base(at)+".moved", at))
+			must(t, m.Uninstall(t.Context(), true, true, m.show))
+			wantText(t, "notes", m.notes(), tc.note)
+			if got := m.verbs(); got != tc.steps {
+				t.Errorf("steps: got %q, want %q", got, tc.steps)
+			}
+			for _, s := range m.plan.Steps {
+				if err := s.do(t.Context()); err != nil {
+					t.Errorf("%s: %v", s.Text, err)
+				}
+			}
+			if _, err := os.Stat(at); err != nil {
+				t.Errorf("link: got %v, want it left, and what is behind it", err)
+			}
+		})
+	}
+	t.Run("the folder of the record", func(t *testing.T) {
 		m := newMachine(t)
 		m.mustInstall(t)
-		at := filepath.Join(m.Root, ProgramPath)
+		at := filepath.Join(m.Root, StateDir)
 		must(t, os.Rename(at, at+".moved"))
-		must(t, os.Symlink("aks-flex-node.moved", at))
-		m.uninstall(t, false)
-		wantText(t, "notes", m.notes(), "is a link to aks-flex-node.moved")
-		m.wantFile(t, ProgramPath+".moved", "the new program", 0o755)
-		if _, err := os.Lstat(at); err != nil {
-			t.Errorf("link: got %v, want it left", err)
+		must(t, os.Symlink(at+".moved", at))
+		before := m.tree(t)
+		err := m.Uninstall(t.Context(), false, true, m.show)
+		if err == nil || !strings.Contains(err.Error(), StateDir+" is a link") || m.tree(t) != before {
+			t.Errorf("got %v, want that the folder is a link, and no changes", err)
 		}
 	})
+}
+
+func TestUninstallOfAMaskedService(t *testing.T) {
+	m := newMachine(t)
+	m.mustInstall(t)
+	at := filepath.Join(m.Root, UnitPath)
+	must(t, os.Remove(at))
+	must(t, os.Symlink("/dev/null", at))
+	m.uninstall(t, true)
+	if got := m.verbs(); got != "stop remove remove" {
+		t.Errorf("steps: got %q, want the service stopped, and the program and the record removed", got)
+	}
+	wantText(t, "notes", m.notes(), "The mask "+UnitPath+" stays; systemctl unmask "+deploy.UnitName+" removes it.")
+	m.wantNone(t, ProgramPath, StateDir+"/install.json")
+	if to, err := os.Readlink(at); to != "/dev/null" {
+		t.Errorf("mask: got %q, %v, want it left", to, err)
+	}
+	m.uninstall(t, true)
+	if m.verbs() != "" {
+		t.Errorf("second run: got steps %q, want none", m.verbs())
+	}
 }
 
 func TestUninstallLeavesTheProgramThatTheKubeletNeeds(t *testing.T) {

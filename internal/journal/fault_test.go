@@ -326,3 +326,29 @@ func TestARemedyWhoseBeginningFailedIsNotInProgress(t *testing.T) {
 		t.Errorf("got %d attempts, want both to count", got)
 	}
 }
+
+// When the journal broke and is opened anew, the file tells whether a remedy began whose beginning seemed to fail: it must not be begun
+// beside it.
+func TestARemedyThatReachedTheFileIsInProgressOnceThatIsSeen(t *testing.T) {
+	h := newHost()
+	j := openSound(t, newPath(t), h.Moment)
+	id, err := j.Begin(h.Moment, Plan{Name: "bootstrap", Steps: []string{"run"}})
+	must(t, err)
+	j.unborn = id // as Begin leaves it when it can't tell
+	j.abandon()
+	_, err = j.Tick(h.Moment)
+	must(t, err)
+	if u, err := j.Unfinished(); err != nil || u == nil || u.ID != id {
+		t.Errorf("got unfinished %+v, error %v, want remedy %d", u, err, id)
+	}
+}
+
+// What failed may have left nothing to record, as a beginning does.
+func TestTickTriesAgainWhatFailedThoughNothingWaits(t *testing.T) {
+	h := newHost()
+	j := openSound(t, newPath(t), h.Moment)
+	j.writeErr = j.cannotWrite(syscall.ENOSPC)
+	if _, err := j.Tick(h.Moment); err != nil || j.Err() != nil {
+		t.Errorf("got %v and %v, want a journal that can be written", err, j.Err())
+	}
+}

@@ -165,8 +165,13 @@ func inspect(file *os.File, toRead bool) (damage, err error) {
 	if info.Mode().Perm() != journalMode && !toRead {
 		_ = file.Chmod(journalMode) // others could only read it; what a read-only file system refuses does no harm
 	}
+	return checkContent(file, info.Size())
+}
+
+// checkContent reads a file through. An error is errCorrupt.
+func checkContent(file *os.File, size int64) (damage, err error) {
 	formatKnown := false
-	damage, err = checkFile(file, info.Size(), func(bucket, key, value []byte) error {
+	damage, err = checkFile(file, size, func(bucket, key, value []byte) error {
 		data, err := unseal(bucket, key, value)
 		if err == nil && string(bucket) == stateBucket && string(key) == formatKey {
 			formatKnown, err = true, checkFormat(data)

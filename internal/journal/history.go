@@ -30,7 +30,7 @@ const (
 	KindCondition = "condition" // Subject is the condition's type, From and To are its status
 	KindDecision  = "decision"  // From and To are actions
 	KindRemedy    = "remedy"    // Subject is the remedy's name, To "begun" or its outcome
-	KindPause     = "pause"     // To is "paused" or "resumed"
+	KindPause     = "pause"     // To is "paused", "resumed", or "ended" for one that ended by itself
 	KindJournal   = "journal"   // something happened to the journal itself
 )
 

@@ -9,8 +9,9 @@
 // does: whoever must not wait for a hanging disk makes calls from a goroutine that may.
 //
 // No file can make it crash or hang: every one is read through with care before bbolt may open it. A journal that can't be used is set
-// aside and a new one begun; then nobody knows how much of the budget was used, and the new journal says so for 24 hours. Where nothing
-// can be written the journal still answers, and refuses to begin a remedy: the agent then only observes.
+// aside and a new one begun; then nobody knows how much of the budget was used, and the new journal says so for 24 hours. One that is
+// removed or replaced while it is open is put back as it was, with the next change, Tick or Close: only a process that is killed before loses
+// it. Where nothing can be written the journal still answers, and refuses to begin a remedy: the agent then only observes.
 //
 // It has no clock: callers say what time it is (see [Moment]). It judges nothing, and what it is given must be free of secrets.
 package journal
@@ -75,6 +76,11 @@ type Journal struct {
 	dropped int
 	// doubt is why the budget is not known, until that is recorded.
 	doubt error
+	// lost is why a journal that was open had to be let go of. If it is not found again, it becomes the doubt.
+	lost error
+	// theirs is a pause from a journal that was put in the place of this one, until it is recorded.
+	theirs *Pause
+	heard  Moment // the last one that was told
 	// unborn is a remedy whose beginning failed but may be in the file all the same. Its caller was told that it did not begin.
 	unborn uint64
 }
@@ -102,24 +108,30 @@ func Open(path string, now Moment, o Options) (*Journal, Opened, error) {
 	return j, opened, nil
 }
 
-// Close lets go of the journal. Closing it again does nothing.
+// Close lets go of the journal, and puts it back first if it was removed or replaced. Closing it again does nothing.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	var err error
+	if j.displaced() {
+		err = j.update(j.heard, "the end", nothing)
+	}
 	j.closed = true
-	return j.letGo()
+	return errors.Join(err, j.letGo())
 }
 
 // Tick is to be called about once a minute. It lets budgets age while nothing else is written (with one write in ten minutes, and none
-// when there is nothing to age), and tries again what failed: it writes what could not be written, and opens anew a journal that could not
-// be opened, could only be read, or broke. Opened is not zero only when it did the latter; then look for an unfinished remedy as at start.
-// The error is why nothing can be recorded now, and wraps ErrReadOnly.
+// when there is nothing to age), puts back a journal that was removed or replaced, and tries again what failed: it writes what could not be
+// written, and opens anew a journal that could not be opened, could only be read, or broke. Opened is not zero only when it did the latter;
+// then look for an unfinished remedy as at start. The error is why nothing can be recorded now, and wraps ErrReadOnly.
 func (j *Journal) Tick(now Moment) (Opened, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.heard = now
 	switch {
 	case j.closed || j.opts.ReadOnly:
 		return Opened{}, j.refusal()
+	case j.displaced(): // also one that could only be read: to open it anew would be to begin one
 	case j.db == nil || j.db.IsReadOnly():
 		return j.reopen(now)
 	case j.writeErr == nil && len(j.pending) == 0 && !j.mustTick(now):
@@ -189,6 +201,17 @@ func (j *Journal) view(read func(*txn) error) error {
 // update makes one change, for good or not at all, with all that waits to be recorded and the time. what names it in errors. An error of
 // change itself is returned as it is and says nothing about the journal. The caller holds mu.
 func (j *Journal) update(now Moment, what string, change func(*txn) error) error {
+	if err := j.stay(now); err != nil {
+		_ = j.gone(err)
+		j.writeErr = j.cannotWrite(fmt.Errorf("record %s: %w", what, err))
+		return j.writeErr
+	}
+	return j.write(now, what, change)
+}
+
+// write is update wherever the file lies.
+func (j *Journal) write(now Moment, what string, change func(*txn) error) error {
+	j.heard = now
 	if j.closed || j.db == nil || j.db.IsReadOnly() {
 		return j.refusal()
 	}
@@ -206,7 +229,7 @@ func (j *Journal) update(now Moment, what string, change func(*txn) error) error
 	})
 	switch {
 	case err == nil:
-		j.tally, j.pending, j.dropped, j.doubt, j.writeErr = at, nil, 0, nil, nil
+		j.tally, j.pending, j.dropped, j.doubt, j.theirs, j.writeErr = at, nil, 0, nil, nil, nil
 		return nil
 	case !j.gone(err) && refused != nil:
 		return refused
@@ -225,6 +248,11 @@ func (j *Journal) catchUp(t *txn) error {
 			return err
 		}
 	}
+	if j.theirs != nil {
+		if err := t.pauseLonger(*j.theirs); err != nil {
+			return err
+		}
+	}
 	return t.put(stateBucket, []byte(tallyKey), t.tally)
 }
 
@@ -239,5 +267,6 @@ func (j *Journal) gone(err error) bool {
 	default:
 		return false
 	}
+	j.lost = err
 	return true
 }

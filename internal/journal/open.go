@@ -46,6 +46,9 @@ func (j *Journal) take(now Moment) (Opened, error) {
 	case err == nil:
 		return j.use(f, now)
 	case errors.Is(err, fs.ErrNotExist):
+		if j.lost != nil {
+			j.doubt = j.lost
+		}
 		_, err := j.begin(now, nil)
 		return Opened{New: true}, err
 	case unusable(err):
@@ -72,7 +75,7 @@ func (j *Journal) use(f found, now Moment) (Opened, error) {
 		j.writeErr = j.cannotWrite(f.readOnly)
 		return Opened{Damage: f.damage}, nil
 	}
-	err := j.update(now, "the start", nothing)
+	err := j.write(now, "the start", nothing)
 	if j.db != nil {
 		err = nil // what failed is in writeErr, and Tick tries again
 	}
@@ -86,11 +89,10 @@ func nothing(*txn) error { return nil }
 // one under its other name, which adopt then finds.
 func (j *Journal) begin(now Moment, instead error) (aside string, err error) {
 	next := j.path + nextSuffix
-	fd, err := syscall.Open(next, syscall.O_RDWR|syscall.O_CREAT|syscall.O_EXCL|syscall.O_CLOEXEC, journalMode)
+	file, err := create(next, j.path)
 	if err != nil {
-		return "", &fs.PathError{Op: "create", Path: next, Err: err}
+		return "", err
 	}
-	file := os.NewFile(uintptr(fd), j.path) // by the name that it will have, for errors
 	if err := j.openDB(file, false); err != nil {
 		_ = os.Remove(next)
 		return "", err
@@ -98,7 +100,7 @@ func (j *Journal) begin(now Moment, instead error) (aside string, err error) {
 	if instead != nil {
 		j.doubt = instead
 	}
-	err = j.update(now, "the beginning", func(t *txn) error {
+	err = j.write(now, "the beginning", func(t *txn) error {
 		return t.put(stateBucket, []byte(formatKey), format{Version: formatVersion, ReadableBy: formatVersion})
 	})
 	if err == nil {
@@ -116,6 +118,15 @@ func (j *Journal) begin(now Moment, instead error) (aside string, err error) {
 		_ = j.letGo()
 	}
 	return aside, err
+}
+
+// create makes a file that will be known by another name, which errors already tell.
+func create(path, name string) (*os.File, error) {
+	fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CREAT|syscall.O_EXCL|syscall.O_CLOEXEC, journalMode)
+	if err != nil {
+		return nil, &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 func (j *Journal) openToRead() error {

@@ -231,11 +231,11 @@ func TestWritesAreMadeDurableInOrder(t *testing.T) {
 		t.Skip("needs strace: install it to see the system calls")
 	}
 	path := filepath.Join(t.TempDir(), "journal.db")
-	trace := func() (calls []string) {
+	trace := func(does string) (calls []string) {
 		t.Helper()
 		log := filepath.Join(t.TempDir(), "trace")
-		writer := helper(t, "record", path)
-		writer.Args = append([]string{strace, "-f", "-y", "-s", "0", "-o", log, "-e", "trace=pwrite64,fsync,fdatasync,rename,renameat,renameat2"}, writer.Args...)
+		writer := helper(t, does, path)
+		writer.Args = append([]string{strace, "-f", "-y", "-s", "0", "-o", log, "-e", "trace=write,pwrite64,fsync,fdatasync,rename,renameat,renameat2"}, writer.Args...)
 		writer.Path = strace
 		if out, err := writer.CombinedOutput(); err != nil {
 			t.Fatalf("strace: %v\n%s", err, out)
@@ -243,6 +243,7 @@ func TestWritesAreMadeDurableInOrder(t *testing.T) {
 		shapes := []struct{ name, shape string }{
 			{"write meta", `pwrite64\(\d+<FILE>, .*, 4096, (0|4096)\)`},
 			{"write", `pwrite64\(\d+<FILE>, `},
+			{"copy", `write\(\d+<FILE>, `},
 			{"flush", `fdatasync\(\d+<FILE>`},
 			{"flush", `fsync\(\d+<FILE>`},
 			{"set aside", `rename.*"FILE".*"FILE.corrupt-`},
@@ -265,15 +266,16 @@ func TestWritesAreMadeDurableInOrder(t *testing.T) {
 	change := "write, flush, write meta, flush, "
 	beginning := "write, flush, " + change + "flush folder, "
 	for _, tt := range []struct {
-		name, want string
-		prepare    func()
+		name, does, want string
+		prepare          func()
 	}{
-		{"a new journal", beginning + "rename, flush folder, " + change, func() {}},
-		{"one that is there", change + change, func() {}},
-		{"one that must be set aside", beginning + "set aside, rename, flush folder, " + change, func() { writeFile(t, path, []byte("garbage")) }},
+		{"a new journal", "record", beginning + "rename, flush folder, " + change, func() {}},
+		{"one that is there", "record", change + change, func() {}},
+		{"one that is removed", "record again", change + "copy, flush, flush folder, rename, flush folder, " + change, func() {}},
+		{"one that must be set aside", "record", beginning + "set aside, rename, flush folder, " + change, func() { writeFile(t, path, []byte("garbage")) }},
 	} {
 		tt.prepare()
-		if got := strings.Join(trace(), ", ") + ", "; got != tt.want {
+		if got := strings.Join(trace(tt.does), ", ") + ", "; got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
 		}
 	}

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 
@@ -41,7 +39,9 @@ The service aks-flex-node-agent.service runs it; see 'aks-flex-node install'. Th
 Ask it with: status, explain, history; stop it from acting with: pause.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.runAgent(cmd.Context(), cmd.Flags().Changed("config"), observeOnly, stateDir)
+			ownRuntimeDir()
+			o := agent.Options{ObserveOnly: observeOnly, Version: agentVersion(), StateDir: stateDir}
+			return c.runAgent(cmd.Context(), cmd.Flags().Changed("config"), localapi.SocketPath(), o)
 		},
 	}
 	cmd.Flags().BoolVar(&observeOnly, "observe-only", false, "change nothing on this host or in its cluster")
@@ -60,49 +60,38 @@ func defaultStateDir() string {
 	return install.StateDir
 }
 
-func (c *common) runAgent(ctx context.Context, named, observeOnly bool, stateDir string) error {
+// runAgent runs an agent that reads the configuration, which must be there when it was named, and can be asked at a socket.
+func (c *common) runAgent(ctx context.Context, named bool, socketPath string, o agent.Options) error {
 	hup := reloads()
-	ownRuntimeDir()
-	if _, err := os.Stat(c.configPath); named && errors.Is(err, fs.ErrNotExist) {
-		return err
+	if named {
+		if _, err := os.Stat(c.configPath); errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	logs := agent.NewLogs(c.stderr)
 	defer logs.Close()
-	load := c.agentConfig(logs)
-	a := agent.New(agent.Options{
-		Load: load, ObserveOnly: observeOnly, Version: agentVersion(), StateDir: stateDir, Log: logs.Logger, Reloaded: logs.Follow,
-	})
-	socket, err := localapi.Listen(localapi.SocketPath())
-	switch {
-	case errors.Is(err, localapi.ErrInUse):
+	ports := make(chan int, 1) // the last one counts
+	// The agent alone reads the configuration: it goes on where that hangs.
+	o.Load, o.Log = c.agentConfig(logs), logs.Logger
+	o.Reloaded = func(cfg *config.Config) {
+		logs.Follow(cfg)
+		select {
+		case <-ports:
+		default:
+		}
+		ports <- cfg.Agent.MetricsPort
+	}
+	a := agent.New(o)
+	socket, err := localapi.Open(socketPath, localapi.Handler(a, logs.Logger), logs.Logger)
+	if err != nil {
 		return fmt.Errorf("%w; ask it with: aks-flex-node status", err)
-	case err != nil:
-		logs.Warnf("The agent can't be asked, since its socket can't be made: %v", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	if socket != nil {
-		all.Go(func() {
-			if err := localapi.Serve(ctx, socket, localapi.Handler(a, logs.Logger)); err != nil {
-				logs.Warnf("The agent's socket: %v", err)
-			}
-		})
-	}
-	if cfg, err := load(); err == nil && cfg != nil && cfg.Agent.MetricsPort > 0 {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Agent.MetricsPort))
-		port, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err != nil {
-			logs.Warnf("No metrics on a port: %v", err)
-		} else {
-			all.Go(func() {
-				if err := localapi.Serve(ctx, port, localapi.MetricsHandler(a)); err != nil {
-					logs.Warnf("Metrics on %s: %v", address, err)
-				}
-			})
-		}
-	}
+	all.Go(func() { socket.Serve(ctx) })
+	all.Go(func() { localapi.ServePort(ctx, ports, localapi.MetricsHandler(a), logs.Logger) })
 	all.Go(func() {
 		for {
 			select {
@@ -133,8 +122,11 @@ func ownRuntimeDir() {
 	if os.Geteuid() != 0 {
 		return
 	}
-	if _, err := os.Lstat(install.UnitPath); err == nil {
-		_ = os.Mkdir(runtimeDir, 0o755) //nolint:gosec // as systemd makes it; without it the snapshot says where it lies
+	if _, err := os.Lstat(install.UnitPath); err != nil {
+		return
+	}
+	if os.Mkdir(runtimeDir, 0o755) == nil { //nolint:gosec // as systemd makes it; without it the snapshot says where it lies
+		_ = os.Chmod(runtimeDir, 0o755) //nolint:gosec // likewise, whatever the umask
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/aks-flex-node/agent/internal/agent"
 	"github.com/aks-flex-node/agent/internal/install"
 	"github.com/aks-flex-node/agent/internal/localapi"
@@ -22,12 +24,18 @@ func (c *common) ask() localapi.Agent {
 	return localapi.NewClient(localapi.SocketPath())
 }
 
-// agentView returns what the running agent knows. With none running both are nil; an error says why one that may run can't be asked.
+// errSilent: something has the journal, but nobody answers. An agent that lost its socket makes it anew within seconds, unless it can't.
+var errSilent = errors.New("an agent seems to run here, but it does not answer; to restart it: systemctl restart aks-flex-node-agent")
+
+// agentView returns what the running agent knows. With none running both are nil; an error says why one that may run can't be asked, and is
+// errSilent where only its lock tells of it.
 func (c *common) agentView(ctx context.Context) (*agent.View, error) {
 	v, err := c.ask().View(ctx, 0)
 	switch {
 	case err == nil:
 		return v, nil
+	case errors.Is(err, localapi.ErrNotRunning) && c.journalHeld():
+		return nil, errSilent
 	case errors.Is(err, localapi.ErrNotRunning):
 		return nil, nil //nolint:nilnil // as the comment says: there is none, and that is no mistake
 	}
@@ -57,4 +65,15 @@ func (c *common) journal() string {
 		return own
 	}
 	return filepath.Join(install.StateDir, agent.JournalName)
+}
+
+// journalHeld reports whether another process has the journal to itself, as an agent does for as long as it lives. It does not know of a
+// journal that this user may not read.
+func (c *common) journalHeld() bool {
+	f, err := os.OpenFile(c.journal(), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // which lets go of the lock
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }

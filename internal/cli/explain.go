@@ -74,12 +74,14 @@ func (c *common) explanation(ctx context.Context, s settings) (explanation, erro
 	}
 	why := "No agent runs here"
 	switch {
+	case errors.Is(err, errSilent):
+		why = strings.ToUpper(err.Error()[:1]) + err.Error()[1:]
 	case errors.Is(err, fs.ErrPermission):
 		why = "This user may not ask the agent (root may)"
 	case err != nil:
 		why = "The agent can't be asked (" + oneLine(err) + ")"
 	}
-	v, problem, err := c.lookWithoutAgent(ctx, s, err == nil)
+	v, problem, err := c.lookWithoutAgent(ctx, s, err)
 	if err != nil {
 		return explanation{}, err
 	}

@@ -57,12 +57,12 @@ func TestExplainForProgramsIsTheAgentsOwnDocument(t *testing.T) {
 
 func TestExplainWithoutAnAgentLooksOnceAndSaysSo(t *testing.T) {
 	for name, c := range map[string]struct {
-		err  error
-		want string
+		err          error
+		want, reason string
 	}{
-		"none runs":     {absent().err, "No agent runs here: looked live just now."},
-		"may not ask":   {fs.ErrPermission, "This user may not ask the agent (root may): looked live just now."},
-		"does not answ": {fs.ErrClosed, "The agent can't be asked (file already closed): looked live just now."},
+		"none runs":     {absent().err, "No agent runs here: looked live just now.", "no agent runs here"},
+		"may not ask":   {fs.ErrPermission, "This user may not ask the agent (root may): looked live just now.", "the agent could not be asked"},
+		"does not answ": {fs.ErrClosed, "The agent can't be asked (file already closed): looked live just now.", "the agent could not be asked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := absent()
@@ -70,7 +70,7 @@ func TestExplainWithoutAnAgentLooksOnceAndSaysSo(t *testing.T) {
 			cmd := newCommand(t, f)
 			code := cmd.run(t.Context(), []string{"explain"})
 			text := cmd.out.String()
-			if code != 0 || !strings.HasPrefix(strings.Join(strings.Fields(text), " "), c.want) || !strings.Contains(text, "the agent only observes: no agent runs here") {
+			if code != 0 || !strings.HasPrefix(strings.Join(strings.Fields(text), " "), c.want) || !strings.Contains(text, "the agent only observes: "+c.reason) {
 				t.Errorf("got exit %d and %s%s, want %q first", code, text, cmd.err.String(), c.want)
 			}
 			if name == "none runs" && !strings.Contains(text, "What was done before is not known: no agent has run here") {

@@ -27,7 +27,7 @@ func (c *common) readJournal() (*journal.Journal, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("no agent has run here: there is no journal at %s", path)
 	case errors.Is(err, journal.ErrLocked):
-		return nil, fmt.Errorf("another process has the journal %s, but no agent answers: systemctl status aks-flex-node-agent", path)
+		return nil, fmt.Errorf("another process has the journal %s, but no agent answers: systemctl status aks-flex-node-agent; where it is active: systemctl restart aks-flex-node-agent", path)
 	case err != nil:
 		return nil, forbidden(fmt.Errorf("read the journal %s: %w", path, err), "read the journal "+path)
 	}
@@ -49,9 +49,13 @@ func (c *common) remember(s settings, free bool) (past agent.Past, problem strin
 }
 
 // lookWithoutAgent makes the view that an agent which only observes would have after one look. problem says why what was done before is
-// not known. The journal is left alone where an agent has it.
-func (c *common) lookWithoutAgent(ctx context.Context, s settings, free bool) (v *agent.View, problem string, err error) {
-	past, problem := c.remember(s, free)
+// not known. noAgent is nil where none runs, or says why one that may run does not tell; then its journal is left alone.
+func (c *common) lookWithoutAgent(ctx context.Context, s settings, noAgent error) (v *agent.View, problem string, err error) {
+	past, problem := c.remember(s, noAgent == nil)
+	reason := "no agent runs here"
+	if noAgent != nil {
+		reason = "the agent could not be asked"
+	}
 	suite := probe.New(s.cfg, agentVersion())
 	defer suite.Close()
 	set := suite.Look(ctx)
@@ -62,7 +66,7 @@ func (c *common) lookWithoutAgent(ctx context.Context, s settings, free bool) (v
 	}
 	now := time.Now()
 	in := decision.Input{
-		Now: now, Mode: decision.ObserveOnly, ModeReason: "no agent runs here", Set: &set, System: system,
+		Now: now, Mode: decision.ObserveOnly, ModeReason: reason, Set: &set, System: system,
 		Pauses: past.Pauses, Remedy: past.Remedy, History: past.History, Thresholds: past.Thresholds, Window: past.Window, DryRun: past.DryRun,
 		CanBootstrap: s.cfg != nil && len(s.cfg.Agent.Bootstrap.Command) > 0,
 	}

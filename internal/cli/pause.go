@@ -156,7 +156,8 @@ func (c *common) tell(ask func(localapi.Agent) error, do func(*journal.Journal) 
 	j, opened, err := journal.Open(path, agent.Moment(), journal.Options{})
 	switch {
 	case errors.Is(err, journal.ErrLocked):
-		return false, fmt.Errorf("another process has the journal %s, but no agent answers: systemctl status aks-flex-node-agent", path)
+		return false, fmt.Errorf("another process has the journal %s, but no agent answers: an agent without its socket may run. Try again in a few seconds, then restart it: systemctl restart aks-flex-node-agent. What pauses in any case: touch %s",
+			path, c.pauseFile())
 	case err != nil:
 		return false, err
 	}

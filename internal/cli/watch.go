@@ -133,6 +133,8 @@ func (w *watcher) next(ctx context.Context) (s sight, wait time.Duration) {
 
 func (w *watcher) whyNot(err error) string {
 	switch {
+	case errors.Is(err, localapi.ErrNotRunning) && w.c.journalHeld():
+		return errSilent.Error()
 	case errors.Is(err, localapi.ErrNotRunning):
 		return "no agent runs here"
 	case errors.Is(err, fs.ErrPermission):

@@ -133,7 +133,7 @@ func TestWithoutAnAgentTheClientSaysSo(t *testing.T) {
 
 func TestAnAgentThatIsSilentIsNotWaitedForForEver(t *testing.T) {
 	path := socketIn(t)
-	l, err := Listen(path)
+	l, err := listen(path)
 	must(t, err)
 	defer l.Close() // nobody accepts: the kernel does
 	client := NewClient(path)
@@ -160,7 +160,7 @@ func TestWhatIsNoAgentIsNoAnswer(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := socketIn(t)
-			l, err := Listen(path)
+			l, err := listen(path)
 			must(t, err)
 			served := make(chan struct{})
 			go func() {

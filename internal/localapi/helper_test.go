@@ -176,7 +176,7 @@ func socketIn(t testing.TB) string {
 func serve(t testing.TB, a Agent) (path string, stop func()) {
 	t.Helper()
 	path = socketIn(t)
-	l, err := Listen(path)
+	l, err := listen(path)
 	must(t, err)
 	stop = serveOn(t, l, Handler(a, nil))
 	return path, stop
@@ -186,7 +186,7 @@ func serveOn(t testing.TB, l net.Listener, h http.Handler) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, h) }()
+	go func() { ended <- serveUntil(ctx, l, h) }()
 	var once sync.Once
 	stop = func() {
 		once.Do(func() {

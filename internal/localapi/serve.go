@@ -26,23 +26,13 @@ const (
 	endWait = 200 * time.Millisecond
 )
 
-// Serve answers with h what comes in at l until ctx ends, then returns nil; or until l fails, with that error. It closes l. The contexts
+// serveUntil answers with h what comes in at l until ctx ends, then returns nil; or until l fails, with that error. It closes l. The contexts
 // of requests end with ctx, and their connections are closed at most 0.2 s later, whatever clients do. A handler that does not heed its
 // context is left behind.
-func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	requests, cancel := context.WithCancel(ctx)
 	defer cancel()
-	server := &http.Server{
-		Handler: h,
-		// Methods are for the handler to refuse, OPTIONS too.
-		DisableGeneralOptionsHandler: true,
-		BaseContext:                  func(net.Listener) context.Context { return requests },
-		MaxHeaderBytes:               maxHeaderBytes,
-		ReadHeaderTimeout:            headerWait,
-		IdleTimeout:                  idleWait,
-		WriteTimeout:                 answerWait,
-		ErrorLog:                     log.New(io.Discard, "", 0), // what clients do wrong they are told; it is no news to the agent
-	}
+	server := newServer(requests, h)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(newLimited(l, maxConns)) }()
 
@@ -58,6 +48,21 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 		return nil
 	}
 	return fmt.Errorf("serve the local API at %s: %w", l.Addr(), err)
+}
+
+// newServer returns a server with our limits. The contexts of requests end with ctx.
+func newServer(ctx context.Context, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h,
+		// Methods are for the handler to refuse, OPTIONS too.
+		DisableGeneralOptionsHandler: true,
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		MaxHeaderBytes:               maxHeaderBytes,
+		ReadHeaderTimeout:            headerWait,
+		IdleTimeout:                  idleWait,
+		WriteTimeout:                 answerWait,
+		ErrorLog:                     log.New(io.Discard, "", 0), // what clients do wrong they are told; it is no news to the agent
+	}
 }
 
 // end gives answers under way a moment: a client that waits for a view is then told that the agent stops, and a pause that was recorded is

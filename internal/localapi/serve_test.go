@@ -80,7 +80,7 @@ func TestClientsThatHangDoNotKeepOthersOut(t *testing.T) {
 
 func TestNoMoreConnectionsThanPlacesAreServedAtOnce(t *testing.T) {
 	path := socketIn(t)
-	inner, err := Listen(path)
+	inner, err := listen(path)
 	must(t, err)
 	l := newLimited(inner, 2)
 	accepted := make(chan net.Conn)
@@ -189,10 +189,10 @@ func TestServeEndsAlsoWhenTheAgentHangs(t *testing.T) {
 }
 
 func TestServeReportsAListenerThatFails(t *testing.T) {
-	l, err := Listen(socketIn(t))
+	l, err := listen(socketIn(t))
 	must(t, err)
 	must(t, l.Close())
-	if err := Serve(t.Context(), l, http.NotFoundHandler()); err == nil {
+	if err := serveUntil(t.Context(), l, http.NotFoundHandler()); err == nil {
 		t.Error("got no error of a closed listener, want one")
 	}
 }

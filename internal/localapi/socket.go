@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,21 +21,21 @@ const (
 	probeWait = time.Second
 )
 
-// Listen opens the agent's socket at path, with mode 0600 from its first moment. A missing folder is created with mode 0755, one in /tmp
+// listen opens the agent's socket at path, with mode 0600 from its first moment. A missing folder is created with mode 0755, one in /tmp
 // with 0700; one that is a link, belongs to somebody else or can be written by others is refused. A socket on which nobody listens any
 // more is replaced. The error is ErrInUse when another agent serves it; whatever is at path and is no socket is left alone.
 //
-// The listener turns away all processes but those of root and of this process's user. Closing it removes the socket. Beside the socket
-// lies a lock file, which stays.
-func Listen(path string) (net.Listener, error) {
-	l, err := listen(path)
+// The listener turns away all processes but those of root and of this process's user. Closing it removes the socket, unless something else
+// lies at path by then. Beside the socket lies a lock file, which stays.
+func listen(path string) (*listener, error) {
+	l, err := lockAndBind(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the agent's socket %s: %w", path, err)
 	}
 	return l, nil
 }
 
-func listen(path string) (net.Listener, error) {
+func lockAndBind(path string) (*listener, error) {
 	dir := filepath.Dir(path)
 	if err := makeFolder(dir); err != nil {
 		return nil, err
@@ -51,15 +52,43 @@ func listen(path string) (net.Listener, error) {
 		_ = lock.Close()
 		return nil, err
 	}
-	return &listener{UnixListener: l, lock: lock, own: os.Geteuid()}, nil
+	l.lock = lock
+	return l, nil
 }
 
+// makeFolder makes a folder that is missing. A umask, such as the service's, takes nothing from its mode.
 func makeFolder(dir string) error {
-	mode := fs.FileMode(0o755)
 	if filepath.Dir(dir) == "/tmp" {
-		mode = 0o700
+		return os.MkdirAll(dir, 0o700)
 	}
-	return os.MkdirAll(dir, mode)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as systemd makes it: what lies there has modes of its own
+		return err
+	}
+	err := os.Mkdir(dir, 0o755) //nolint:gosec // likewise
+	if errors.Is(err, fs.ErrExist) {
+		return nil // checkFolder looks at what it is
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755) //nolint:gosec // likewise
+}
+
+// restoreMode gives a folder that took the place of an earlier one the earlier one's mode. Within this process too others make the folder
+// where it is missing, and the umask narrows what they make. Only a folder of this user is changed; the error is no news.
+func restoreMode(dir string, earlier fs.FileInfo) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0) //nolint:gosec // the caller's path
+	if err != nil {
+		return
+	}
+	defer func() { _ = f.Close() }() // it was only looked at
+	info, err := f.Stat()
+	if err != nil || os.SameFile(info, earlier) {
+		return
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int64(owner.Uid) == int64(os.Geteuid()) {
+		_ = f.Chmod(earlier.Mode().Perm())
+	}
 }
 
 // checkFolder holds that nobody but root and this user can have put what lies in dir there, or replace it: the rules of pkg/status for the
@@ -107,7 +136,7 @@ func takeLock(path string) (*os.File, error) {
 }
 
 // replace removes a dead socket and listens in its place. The lock is held.
-func replace(path string) (*net.UnixListener, error) {
+func replace(path string) (*listener, error) {
 	if err := removeDead(path); err != nil {
 		return nil, err
 	}
@@ -115,11 +144,17 @@ func replace(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil { // a umask may have taken more away than it should
+	err = os.Chmod(path, 0o600) // a umask may have taken more away than it should
+	var file fs.FileInfo
+	if err == nil {
+		file, err = os.Lstat(path)
+	}
+	if err != nil {
 		_ = l.Close()
 		return nil, err
 	}
-	return l, nil
+	l.SetUnlinkOnClose(false) // it would remove whatever has that name by then
+	return &listener{UnixListener: l, path: path, file: file, own: os.Geteuid()}, nil
 }
 
 func removeDead(path string) error {
@@ -169,8 +204,17 @@ func bind(path string) (*net.UnixListener, error) {
 // listener is the agent's socket with the lock that belongs to it.
 type listener struct {
 	*net.UnixListener
+	path string
+	file fs.FileInfo // what was bound at path
 	lock *os.File
 	own  int
+	once sync.Once
+}
+
+// stands reports whether the socket still lies at its path. While it is open no other file can be taken for it: the kernel keeps its inode.
+func (l *listener) stands() bool {
+	now, err := os.Lstat(l.path)
+	return err == nil && os.SameFile(now, l.file)
 }
 
 // Accept returns the next connection of somebody who may ask. File modes keep others out already; this holds where they failed, for example
@@ -189,10 +233,17 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close removes the socket before it lets go of the lock, so that it can't remove a successor's.
+// Close removes the socket before it lets go of the lock, so that it can't remove a successor's; and not at all when what lies there is not
+// this one any more.
 func (l *listener) Close() error {
-	err := l.UnixListener.Close()
-	_ = l.lock.Close()
+	err := net.ErrClosed
+	l.once.Do(func() {
+		if l.stands() {
+			_ = os.Remove(l.path) // a socket that is left is replaced by the next agent
+		}
+		err = l.UnixListener.Close()
+		_ = l.lock.Close()
+	})
 	return err
 }
 

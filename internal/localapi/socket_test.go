@@ -26,7 +26,7 @@ func TestTheSocketIsForItsOwnerOnlyFromItsFirstMoment(t *testing.T) {
 		must(t, bound.Close())
 
 		old = syscall.Umask(umask)
-		l, err := Listen(path)
+		l, err := listen(path)
 		syscall.Umask(old)
 		must(t, err)
 		if got := modeOf(t, path); got != 0o600 {
@@ -42,7 +42,7 @@ func TestTheSocketIsForItsOwnerOnlyFromItsFirstMoment(t *testing.T) {
 func TestListeningLeavesTheUmaskAlone(t *testing.T) {
 	old := syscall.Umask(0o027)
 	defer syscall.Umask(old)
-	l, err := Listen(socketIn(t))
+	l, err := listen(socketIn(t))
 	must(t, err)
 	must(t, l.Close())
 	if got := syscall.Umask(0o027); got != 0o027 {
@@ -52,9 +52,9 @@ func TestListeningLeavesTheUmaskAlone(t *testing.T) {
 
 func TestASecondAgentIsRefusedWhileTheFirstListens(t *testing.T) {
 	path := socketIn(t)
-	first, err := Listen(path)
+	first, err := listen(path)
 	must(t, err)
-	if _, err := Listen(path); err == nil {
+	if _, err := listen(path); err == nil {
 		t.Fatal("got a second listener, want ErrInUse")
 	} else {
 		wantIs(t, err, ErrInUse)
@@ -65,7 +65,7 @@ func TestASecondAgentIsRefusedWhileTheFirstListens(t *testing.T) {
 	}
 	must(t, conn.Close())
 	must(t, first.Close())
-	again, err := Listen(path)
+	again, err := listen(path)
 	must(t, err)
 	must(t, again.Close())
 }
@@ -75,7 +75,7 @@ func TestASocketOnWhichAnotherProgramListensIsRefused(t *testing.T) {
 	other, err := net.Listen("unix", path) // without our lock
 	must(t, err)
 	defer other.Close()
-	_, err = Listen(path)
+	_, err = listen(path)
 	wantIs(t, err, ErrInUse)
 }
 
@@ -93,14 +93,14 @@ func TestASocketWhoseQueueIsFullIsRefused(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	_, err = Listen(path)
+	_, err = listen(path)
 	wantIs(t, err, ErrInUse)
 }
 
 func TestADeadSocketIsReplaced(t *testing.T) {
 	path := socketIn(t)
 	leaveDeadSocket(t, path)
-	l, err := Listen(path)
+	l, err := listen(path)
 	must(t, err)
 	conn, err := net.Dial("unix", path)
 	must(t, err)
@@ -115,17 +115,17 @@ func TestOfManyAgentsThatStartAtOnceOneListens(t *testing.T) {
 	path := socketIn(t)
 	leaveDeadSocket(t, path)
 	const n = 16
-	got := make(chan net.Listener, n)
+	got := make(chan *listener, n)
 	for range n {
 		go func() {
-			l, err := Listen(path)
+			l, err := listen(path)
 			if err != nil {
 				l = nil
 			}
 			got <- l
 		}()
 	}
-	var winners []net.Listener
+	var winners []*listener
 	for range n {
 		if l := <-got; l != nil {
 			winners = append(winners, l)
@@ -164,7 +164,7 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 			tt.place(t, path)
 			before, err := os.Lstat(path)
 			must(t, err)
-			if l, err := Listen(path); err == nil {
+			if l, err := listen(path); err == nil {
 				_ = l.Close()
 				t.Fatal("got a listener, want an error")
 			} else if !strings.Contains(err.Error(), "is no socket") {
@@ -182,7 +182,7 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 func TestALockFileThatIsALinkIsRefused(t *testing.T) {
 	path := socketIn(t)
 	must(t, os.Symlink(path+".other", path+lockSuffix))
-	if l, err := Listen(path); err == nil {
+	if l, err := listen(path); err == nil {
 		_ = l.Close()
 		t.Fatal("got a listener, want an error")
 	}
@@ -214,7 +214,7 @@ func TestAFolderThatOthersCouldHaveMadeIsRefused(t *testing.T) {
 			must(t, os.Mkdir(dir, 0o755))
 			must(t, os.Chown(dir, 12345, 12345))
 		}, "belongs to user 12345"},
-		{"a file", false, func(t *testing.T, dir string) { must(t, os.WriteFile(dir, nil, 0o600)) }, "not a directory"},
+		{"a file", false, func(t *testing.T, dir string) { must(t, os.WriteFile(dir, nil, 0o600)) }, "it is no folder"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestAFolderThatOthersCouldHaveMadeIsRefused(t *testing.T) {
 			}
 			dir := filepath.Join(filepath.Dir(socketIn(t)), "d")
 			tt.make(t, dir)
-			l, err := Listen(filepath.Join(dir, socketName))
+			l, err := listen(filepath.Join(dir, socketName))
 			if err == nil {
 				_ = l.Close()
 				t.Fatal("got a listener, want an error")
@@ -237,7 +237,7 @@ func TestAFolderThatOthersCouldHaveMadeIsRefused(t *testing.T) {
 
 func TestAMissingFolderIsMade(t *testing.T) {
 	path := filepath.Join(filepath.Dir(socketIn(t)), "new", socketName)
-	l, err := Listen(path)
+	l, err := listen(path)
 	must(t, err)
 	must(t, l.Close())
 
@@ -245,7 +245,7 @@ func TestAMissingFolderIsMade(t *testing.T) {
 	must(t, err)
 	must(t, os.Remove(dir))
 	defer os.RemoveAll(dir)
-	l, err = Listen(filepath.Join(dir, socketName))
+	l, err = listen(filepath.Join(dir, socketName))
 	must(t, err)
 	must(t, l.Close())
 	if got := modeOf(t, dir); got != 0o700 {
@@ -270,7 +270,7 @@ func TestOnlyRootAndTheAgentsUserAreServed(t *testing.T) {
 
 func TestThePeerIsWhoConnected(t *testing.T) {
 	path := socketIn(t)
-	l, err := Listen(path)
+	l, err := listen(path)
 	must(t, err)
 	defer l.Close()
 	conn, err := net.Dial("unix", path)

@@ -17,7 +17,7 @@ type AgentConfig struct {
 	// [Config.GetBootstrapCheckInterval].
 	BootstrapCheckInterval Duration `json:"bootstrapCheckInterval,omitempty" doc:"time between two answers to the question whether the node needs a bootstrap, when nothing else asks it; 1s or more"`
 	// MetricsPort is the port of the metrics page on the loopback address; 0 means none.
-	MetricsPort int                  `json:"metricsPort,omitempty" doc:"port of the metrics page on 127.0.0.1, opened when the agent starts; 0 for none"`
+	MetricsPort int                  `json:"metricsPort,omitempty" doc:"port of the metrics page on 127.0.0.1, which a reload moves; 0 for none"`
 	Bootstrap   AgentBootstrapConfig `json:"bootstrap" doc:"how this host is set up anew"`
 	// MaintenanceWindow is when the agent may act on the node; nil means at any time.
 	MaintenanceWindow *MaintenanceWindowConfig `json:"maintenanceWindow,omitempty" doc:"when the agent may act on the node; without it at any time"`

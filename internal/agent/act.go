@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -96,7 +97,7 @@ func (l *loop) begin(do func(*remedy.Runner) ending, j *journal.Journal) {
 	r := &remedy.Runner{
 		Systemd: l.a.o.systemd, Journal: j, Now: l.a.o.moment, OutputDir: l.a.o.StateDir,
 		Command: l.cfg.Agent.Bootstrap.Command, Timeout: time.Duration(l.cfg.Agent.Bootstrap.Timeout),
-		Redact: newRedactor(l.cfg).redact,
+		Redact: newRedactor(l.cfg).redact, Wanted: l.a.wantsBootstrap,
 		Progress: func(p remedy.Progress) {
 			select {
 			case l.progress <- p:
@@ -114,6 +115,24 @@ func (l *loop) begin(do func(*remedy.Runner) ending, j *journal.Journal) {
 		case <-l.ctx.Done():
 		}
 	})
+}
+
+// wantsBootstrap waits until it is decided by what is seen now whether a bootstrap is wanted, be it held by the one in progress.
+func (a *Agent) wantsBootstrap(ctx context.Context) (bool, error) {
+	for after := uint64(0); ; {
+		v, err := a.View(ctx, after)
+		switch {
+		case err != nil:
+			return false, err
+		case ctx.Err() != nil:
+			return false, fmt.Errorf("it could not be told in time whether a bootstrap is still needed: %s", v.Decision.Message)
+		case v.Decision.Action == decision.Bootstrap || v.Decision.Wanted == decision.Bootstrap:
+			return true, nil
+		case v.Decision.Action == decision.None:
+			return false, nil
+		}
+		after = v.Generation
+	}
 }
 
 // remedied is told when a remedy has ended: then everything is looked at anew, and nothing is decided by what was known before.

@@ -195,13 +195,13 @@ func TestAReload(t *testing.T) {
 		b.configures(func(c *config.Config) { c.Agent.DryRun = true }, nil)
 		watch()
 		after(time.Minute)
-		if v := b.view(); !v.DryRun {
-			t.Error("after a reload: got no dry-run, want one")
+		if v := b.view(); !v.DryRun || v.ConfigProblem != "" {
+			t.Errorf("after a reload: got dry-run %v and %q, want it, and no problem", v.DryRun, v.ConfigProblem)
 		}
 		b.configures(func(c *config.Config) { c.Agent.DryRun = false }, errors.New("line 3: unexpected }"))
 		watch()
-		if v := b.view(); !v.DryRun || v.Mode != decision.Act {
-			t.Errorf("after a reload of a broken configuration: got dry-run %v and mode %s, want them as before", v.DryRun, v.Mode)
+		if v := b.view(); !v.DryRun || v.Mode != decision.Act || !strings.Contains(v.ConfigProblem, "unexpected }") {
+			t.Errorf("after a reload of a broken configuration: got dry-run %v, mode %s and %q, want them as before, and that it is so", v.DryRun, v.Mode, v.ConfigProblem)
 		}
 		if log := b.log.take(); !strings.Contains(log, "unexpected }") {
 			t.Errorf("got logged\n%s\nwant what is wrong with the configuration", log)
@@ -211,6 +211,20 @@ func TestAReload(t *testing.T) {
 		}
 		if got := b.recorded(journal.KindCondition); !slices.Equal(got, conditions) {
 			t.Errorf("got recorded %q after %q, want no more: a reload is no change of the node", got[len(conditions):], conditions)
+		}
+		b.configures(func(c *config.Config) { c.Agent.DryRun = false }, nil)
+		after(time.Minute)
+		if v := b.view(); v.DryRun || v.ConfigProblem != "" {
+			t.Errorf("after a reload of a mended configuration: got dry-run %v and %q, want neither", v.DryRun, v.ConfigProblem)
+		}
+		var told []string
+		for _, e := range b.history() {
+			if e.Kind == KindAgent {
+				told = append(told, e.To)
+			}
+		}
+		if want := []string{"started", "reloaded", "not reloaded", "reloaded"}; !slices.Equal(told, want) {
+			t.Errorf("got the history %q of the agent itself, want %q", told, want)
 		}
 		b.stop()
 	})
@@ -268,6 +282,11 @@ func TestWithoutAJournalTheAgentOnlyObserves(t *testing.T) {
 			b.write(b.stateDir(), "in the way")
 			return func() { b.remove(b.stateDir()) }
 		},
+		"others may write in its folder": func(t *testing.T, b *bed) func() {
+			must(t, os.Mkdir(b.stateDir(), 0o700))
+			must(t, os.Chmod(b.stateDir(), 0o777))                   //nolint:gosec // that is the point
+			return func() { must(t, os.Chmod(b.stateDir(), 0o700)) } //nolint:gosec // it is a folder
+		},
 		"another process has it": func(t *testing.T, b *bed) func() {
 			must(t, os.Mkdir(b.stateDir(), 0o700))
 			j, _, err := journal.Open(filepath.Join(b.stateDir(), JournalName), b.moment(), journal.Options{NoSync: true})
@@ -288,8 +307,12 @@ func TestWithoutAJournalTheAgentOnlyObserves(t *testing.T) {
 				after(30 * time.Minute)
 				b.hasDone()
 				b.wants(decision.Hold, "JournalBroken")
-				if b.view().JournalProblem == "" || b.snapshot().KubeletRunning {
-					t.Errorf("got the problem %q and running %v, want one, and a snapshot that is kept all the same", b.view().JournalProblem, b.snapshot().KubeletRunning)
+				problem := b.view().JournalProblem
+				if problem == "" || strings.Count(problem, "can't be written") > 1 || b.snapshot().KubeletRunning {
+					t.Errorf("got the problem %q and running %v, want one, and a snapshot that is kept all the same", problem, b.snapshot().KubeletRunning)
+				}
+				if log := b.log.take(); strings.Contains(log, "Record in the journal") {
+					t.Errorf("got logged\n%s\nwant nothing of entries: they are kept", log)
 				}
 				mend()
 				if name == "its folder can't be made" {
@@ -306,11 +329,15 @@ func TestWithoutAJournalTheAgentOnlyObserves(t *testing.T) {
 }
 
 func TestAfterALostJournalTheBudgetCountsAsUsed(t *testing.T) {
-	at(t, func(_ *testing.T, b *bed) {
+	at(t, func(t *testing.T, b *bed) {
 		b.runs()
 		b.stop()
 		b.write(filepath.Join(b.stateDir(), JournalName), strings.Repeat("garbage", 10000))
+		b.log.take()
 		b.runs()
+		if log := b.log.take(); !strings.Contains(log, "can't be used") {
+			t.Errorf("got logged\n%s\nwant what became of the journal", log)
+		}
 		b.happens(fails)
 		after(30 * time.Minute)
 		b.hasDone()

@@ -173,6 +173,9 @@ func TestASnapshotThatCantBeWrittenIsACondition(t *testing.T) {
 		if c := b.condition(health.StatusFileWritable); c.Status != health.False {
 			t.Errorf("got StatusFileWritable %s (%s), want False", c.Status, c.Reason)
 		}
+		if lines, count := strings.Count(b.log.take(), "The snapshot can't be written"), b.view().Counters.SnapshotWriteErrors; lines != 1 || count < 3 {
+			t.Errorf("got %d lines in the log and %d failures counted, want one and several", lines, count)
+		}
 		b.wants(decision.Hold, "SnapshotNotRefreshed")
 		b.hasDone()
 		b.remove(run)
@@ -249,7 +252,7 @@ func TestNothingIsWrittenWhileNothingHappens(t *testing.T) {
 		b.cfg.Agent.StatusInterval, b.cfg.Agent.BootstrapCheckInterval = config.Duration(time.Minute), config.Duration(2*time.Minute)
 		b.runs()
 		b.log.take()
-		before, looks, told := len(b.history()), b.rounds(), b.toldTimes()
+		before, looks, told, counted := len(b.history()), b.rounds(), b.toldTimes(), b.view().Counters
 		after(30 * time.Minute)
 		if text := b.log.take(); text != "" {
 			t.Errorf("got logged in half an idle hour:\n%s\nwant nothing", text)
@@ -260,6 +263,10 @@ func TestNothingIsWrittenWhileNothingHappens(t *testing.T) {
 		// Each interval is up to a tenth shorter than configured.
 		if got := b.rounds() - looks; got < 30 || got > 34 {
 			t.Errorf("got %d looks at everything in 30 min with an interval of 1 min, want 30 to 34", got)
+		}
+		if v := b.view().Counters; v.SnapshotWrites-counted.SnapshotWrites > 34 || v.Decisions != counted.Decisions {
+			t.Errorf("got %d snapshots written and %d other decisions in half an idle hour, want one after each look at everything, and none",
+				v.SnapshotWrites-counted.SnapshotWrites, v.Decisions-counted.Decisions)
 		}
 		if got := b.toldTimes() - told; got != 6 {
 			t.Errorf("the cluster was told %d times in half an idle hour, want 6: that the agent lives", got)

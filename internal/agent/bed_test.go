@@ -46,6 +46,7 @@ type bed struct {
 	loadMu      sync.Mutex
 	cfg         *config.Config
 	cfgErr      error
+	loadHangs   chan struct{} // the disk that the configuration is on, after it was read; nil for one that does not
 	observeOnly bool
 
 	cluster office
@@ -95,20 +96,12 @@ func (b *bed) start() {
 
 func (b *bed) load() (*config.Config, error) {
 	b.loadMu.Lock()
-	defer b.loadMu.Unlock()
-	return b.cfg, b.cfgErr
-}
-
-// configures changes the configuration, and has it read anew.
-func (b *bed) configures(change func(c *config.Config), err error) {
-	b.loadMu.Lock()
-	c := *b.cfg
-	if change != nil {
-		change(&c)
-	}
-	b.cfg, b.cfgErr = &c, err
+	cfg, err, hangs := b.cfg, b.cfgErr, b.loadHangs
 	b.loadMu.Unlock()
-	b.a.Reload()
+	if hangs != nil {
+		<-hangs
+	}
+	return cfg, err
 }
 
 func (b *bed) replace(l *loop) {

@@ -130,7 +130,7 @@ func readPauseFile(path string, now time.Time) *decision.Pause {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	p := &decision.Pause{By: "the file " + path}
+	p := &decision.Pause{By: byFile(path)}
 	if err != nil {
 		p.Reason = err.Error()
 		return p
@@ -160,6 +160,9 @@ func readPauseFile(path string, now time.Time) *decision.Pause {
 	}
 	return p
 }
+
+// byFile is who pauses by a file.
+func byFile(path string) string { return "the file " + path }
 
 func cutWord(line, word string) (rest string, ok bool) {
 	if len(line) < len(word) || !strings.EqualFold(line[:len(word)], word) {

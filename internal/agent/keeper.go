@@ -31,7 +31,7 @@ const (
 
 	// KindRecovered is the kind of the history's entry that says that the node was well for long enough that earlier attempts are forgotten.
 	KindRecovered = "recovered"
-	// KindAgent is the kind of the entry that says that the agent itself started.
+	// KindAgent is the kind of entries about the agent itself: that it started, or read its configuration anew.
 	KindAgent = "agent"
 
 	// maxAsking is how many questions of others may wait for a disk that hangs.
@@ -70,18 +70,26 @@ type facts struct {
 	unfinished    *journal.Remedy
 	broken        string
 
-	// From the time before this agent.
+	past
+}
+
+// past is what was so when the last agent ended.
+type past struct {
 	conditions []health.Condition
 	lastWell   time.Time
+	forgotten  uint64 // up to which remedy attempts are of no matter any more; 0 where that is not known
 	decided    decision.Decision
+	heldByFile bool // a pause file was there
 }
 
 // attempt is an attempt as the journal knows it: its times are ages, which no setting of the clock can change.
 type attempt struct {
-	unit  string
-	age   time.Duration
-	ended time.Duration // how long ago; as long as age when it has not ended
-	ok    bool
+	remedy uint64
+	unit   string
+	age    time.Duration
+	ended  time.Duration // how long ago; as long as age when it has not ended
+	moved  time.Duration // how long ago its last step, which only watches, began; as long as ended when it did not
+	ok     bool
 }
 
 func newKeeper(path string, moment func() journal.Moment, noSync bool, log *logrus.Logger) *keeper {
@@ -203,7 +211,7 @@ func (k *keeper) begin(ctx context.Context) *journal.Journal {
 			k.say(opened)
 			before := k.before(j)
 			k.mu.Lock()
-			k.journal, k.facts = j, before
+			k.journal, k.facts = j, facts{past: before}
 			k.mu.Unlock()
 			return j
 		}
@@ -270,7 +278,7 @@ func (k *keeper) flush(j *journal.Journal) {
 // tell makes f the latest facts. What is from before this agent stays.
 func (k *keeper) tell(f facts) {
 	k.mu.Lock()
-	f.conditions, f.lastWell, f.decided = k.facts.conditions, k.facts.lastWell, k.facts.decided
+	f.past = k.facts.past
 	k.facts = f
 	k.mu.Unlock()
 	poke(k.told)
@@ -317,10 +325,14 @@ func (k *keeper) attemptsOf(j *journal.Journal, m journal.Moment, action decisio
 	}
 	var all []attempt
 	for _, a := range known {
-		t := attempt{unit: unit, age: a.Age, ended: a.Age}
+		t := attempt{remedy: a.Remedy, unit: unit, age: a.Age, ended: a.Age, moved: a.Age}
 		if r := k.ended[a.Remedy]; r.Ended != nil {
 			t.ok = r.Outcome == remedy.Succeeded
-			t.ended = a.Age - lasted(&r)
+			t.ended = a.Age - passed(r.Begun, *r.Ended)
+			t.moved = t.ended
+			if n := len(r.Steps); n > 1 && r.Steps[n-2].State == journal.StepDone {
+				t.moved = a.Age - passed(r.Begun, r.Steps[n-2].Changed)
+			}
 			if !remedy.Acted(r.Outcome) {
 				t.age = -1
 			}
@@ -357,12 +369,12 @@ func (k *keeper) learn(j *journal.Journal, attempts []journal.Attempt) error {
 	return nil
 }
 
-// lasted is how long a remedy took: by the uptime where it can be told, since the clock may have been set meanwhile.
-func lasted(r *journal.Remedy) time.Duration {
-	if r.Ended.Boot != "" && r.Ended.Boot == r.Begun.Boot {
-		return max(0, r.Ended.Uptime-r.Begun.Uptime)
+// passed is the time between two moments of a remedy: by the uptime where it can be told, since the clock may have been set meanwhile.
+func passed(from, to journal.Moment) time.Duration {
+	if to.Boot != "" && to.Boot == from.Boot {
+		return max(0, to.Uptime-from.Uptime)
 	}
-	return max(0, r.Ended.Wall.Sub(r.Begun.Wall))
+	return max(0, to.Wall.Sub(from.Wall))
 }
 
 // history is what the journal knows as of now, for a decision.
@@ -371,7 +383,7 @@ func (f facts) history(now time.Time) decision.History {
 	times := func(all []attempt) []decision.Attempt {
 		var out []decision.Attempt
 		for _, a := range all {
-			out = append(out, decision.Attempt{Unit: a.unit, Began: now.Add(-a.age - since), Ended: now.Add(-a.ended - since), OK: a.ok})
+			out = append(out, decision.Attempt{Unit: a.unit, Began: now.Add(-a.age - since), Ended: now.Add(-a.ended - since), Moved: now.Add(-a.moved - since), OK: a.ok})
 		}
 		return out
 	}
@@ -389,31 +401,39 @@ func (f facts) history(now time.Time) decision.History {
 }
 
 // before reads from the history what was so when the last agent ended, so that a restart of the agent is no change.
-func (k *keeper) before(j *journal.Journal) (f facts) {
+func (k *keeper) before(j *journal.Journal) (p past) {
 	entries, err := j.History(time.Time{}, time.Time{}, 0)
 	if err != nil {
 		k.log.Debugf("Read the history: %v", err)
-		return f
+		return p
 	}
-	index := map[string]int{}
 	for _, e := range entries {
 		switch e.Kind {
 		case KindRecovered:
-			f.lastWell = e.At
+			p.lastWell, p.forgotten = e.At, 0
+			_ = json.Unmarshal(e.Data, &p.forgotten) // an older agent's has none
 		case journal.KindDecision:
-			f.decided = decision.Decision{Action: decision.Action(e.To), Unit: e.Subject, Reason: e.Reason}
+			p.decided = decision.Decision{Action: decision.Action(e.To), Unit: e.Subject, Reason: e.Reason}
+		case journal.KindPause:
+			if strings.HasPrefix(e.Subject, byFile("")) {
+				p.heldByFile = e.To == "paused"
+			}
 		case journal.KindCondition:
+			is := func(c health.Condition) bool { return c.Type == e.Subject }
+			if e.To == "" { // it no longer applied
+				p.conditions = slices.DeleteFunc(p.conditions, is)
+				continue
+			}
 			var c health.Condition
 			if len(e.Data) == 0 || json.Unmarshal(e.Data, &c) != nil || c.Type != e.Subject {
 				continue // of another version
 			}
-			if i, ok := index[c.Type]; ok {
-				f.conditions[i] = c
+			if i := slices.IndexFunc(p.conditions, is); i >= 0 {
+				p.conditions[i] = c
 				continue
 			}
-			index[c.Type] = len(f.conditions)
-			f.conditions = append(f.conditions, c)
+			p.conditions = append(p.conditions, c)
 		}
 	}
-	return f
+	return p
 }

@@ -61,6 +61,10 @@ func (l *Logs) Follow(cfg *config.Config) {
 	l.queue.do(func(out *outputs) {
 		name := filepath.Join(dir, logName)
 		if out.file != nil && out.name == name {
+			// It is opened anew at the next line, and made anew if somebody took it away. Until then nothing is lost.
+			if err := out.file.Close(); err != nil {
+				out.write(l.line(fmt.Sprintf("Close the log file to open it anew: %v", err)))
+			}
 			return
 		}
 		out.close()

@@ -67,6 +67,28 @@ func TestALogFileIsKeptWhereTheConfigurationNamesAFolder(t *testing.T) {
 	}
 }
 
+func TestALogFileThatWasTakenAwayIsMadeAnewByAReload(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	cfg := &config.Config{}
+	cfg.Agent.LogDir, cfg.Agent.LogLevel = dir, "debug"
+	l := NewLogs(io.Discard)
+	l.Follow(cfg)
+	l.Debug("a first line")
+	done := make(chan error)
+	l.queue.do(func(*outputs) { done <- os.RemoveAll(dir) })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	l.Follow(cfg)
+	l.Debug("a second line")
+	l.Close()
+	<-l.queue.done
+	text, err := os.ReadFile(filepath.Join(dir, logName))
+	if err != nil || !strings.Contains(string(text), "a second line") {
+		t.Errorf("got %q, %v; want the line after the reload", text, err)
+	}
+}
+
 func TestAFolderThatCantBeWrittenCostsOnlyTheFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/decision"
 	"github.com/aks-flex-node/agent/internal/health"
+	"github.com/aks-flex-node/agent/internal/journal"
 	"github.com/aks-flex-node/agent/internal/remedy"
 	"github.com/aks-flex-node/agent/pkg/config"
 )
@@ -45,6 +47,7 @@ type loop struct {
 	cfg        *config.Config
 	mode       decision.Mode
 	modeReason string
+	refused    string // why the configuration was not read anew, if so
 	thresholds decision.Thresholds
 	eyes       *eyes
 	teller     atomic.Pointer[eyes] // whose cluster is told; nil when nobody is
@@ -58,6 +61,7 @@ type loop struct {
 	tracker    *health.Tracker
 	evidence   decision.Evidence
 	conditions []health.Condition
+	recorded   []health.Condition // as the history has them
 	facts      facts
 	decided    decision.Decision
 	explained  bool // there is a decision
@@ -75,15 +79,19 @@ type loop struct {
 	loading    bool
 	loadAgain  bool
 
-	running   bool // a remedy's goroutine is
-	progress  chan remedy.Progress
-	ended     chan ending
-	now       remedy.Progress // of the one that runs
-	askedThen uint64          // facts older than this do not know yet what the last remedy did
-	unseen    int             // looks at the units that have to end before what the last remedy did is known
-	notBefore time.Time       // when an unfinished remedy may be tried again
-	attempt   string          // which attempt the one that runs is
-	reload    bool            // the configuration is to be read anew when the remedy has ended
+	running  bool // a remedy's goroutine is
+	progress chan remedy.Progress
+	ended    chan ending
+	now      remedy.Progress // of the one that runs
+	// What the history was told of pauses.
+	heldByFile    bool
+	heldByCommand *journal.Pause
+
+	askedThen uint64    // facts older than this do not know yet what the last remedy did
+	unseen    int       // looks at the units that have to end before what the last remedy did is known
+	notBefore time.Time // when an unfinished remedy may be tried again
+	attempt   string    // which attempt the one that runs is
+	reload    bool      // the configuration is to be read anew when the remedy has ended
 
 	counters Counters
 	view     View
@@ -220,8 +228,14 @@ func (l *loop) restore(ctx context.Context) {
 	}
 	f := l.a.keeper.latest()
 	l.tracker.Restore(f.conditions)
-	l.conditions = f.conditions
+	l.conditions, l.recorded, l.heldByFile = f.conditions, f.conditions, f.heldByFile
 	if !f.lastWell.After(time.Now()) { // else the clock was set back since
 		l.evidence.LastWell = f.lastWell
+	}
+	// Attempts are as old as they are at least, and the clock may have been set: by their times alone some might seem to have come after that.
+	for _, a := range slices.Concat(f.restarts, f.bootstraps) {
+		if end := f.at.Add(-a.ended); a.remedy <= f.forgotten && end.After(l.evidence.LastWell) {
+			l.evidence.LastWell = end
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/decision"
+	"github.com/aks-flex-node/agent/internal/journal"
 	"github.com/aks-flex-node/agent/pkg/config"
 )
 
@@ -42,13 +43,18 @@ func (l *loop) load() {
 func (l *loop) configure(c loaded) {
 	old := l.eyes
 	keep := old != nil && sameSenses(l.cfg, c.cfg)
-	l.cfg = c.cfg
+	l.cfg, l.refused = c.cfg, ""
 	l.mode, l.modeReason = modeOf(c.cfg, c.err, l.a.o.ObserveOnly)
 	l.thresholds = thresholdsOf(c.cfg)
 	if l.a.o.Reloaded != nil && c.cfg != nil {
 		l.a.o.Reloaded(c.cfg)
 	}
-	l.a.o.Log.Infof("The agent %s", modeText(l.mode, l.modeReason, c.cfg))
+	text := "The agent " + modeText(l.mode, l.modeReason, c.cfg)
+	if c.err != nil {
+		l.a.o.Log.Warn(text)
+	} else {
+		l.a.o.Log.Info(text)
+	}
 	if !keep {
 		l.open()
 		if old != nil {
@@ -113,6 +119,13 @@ func (l *loop) reread() {
 	l.load()
 }
 
+// refuse says why a configuration is not put to use: nobody should believe that it is.
+func (l *loop) refuse(why string) {
+	l.refused = why
+	l.a.o.Log.Warn("The configuration: " + why)
+	l.a.keeper.record(journal.Entry{At: time.Now(), Kind: KindAgent, To: "not reloaded", Message: why})
+}
+
 // reconfigure takes a configuration that was read, unless it is worse than the present one.
 func (l *loop) reconfigure(c loaded) {
 	l.loading = false
@@ -127,12 +140,13 @@ func (l *loop) reconfigure(c loaded) {
 		l.reload = true
 		return
 	case l.cfg != nil && c.err != nil:
-		l.a.o.Log.Warnf("The configuration was not read anew, the one before is kept: %v", c.err)
+		l.refuse("it was not read anew, and the one before is kept: " + firstMistake(c.err))
 		return
 	case l.cfg != nil && c.cfg == nil:
-		l.a.o.Log.Warn("The configuration is gone; the one before is kept. Restart the agent to make it only observe")
+		l.refuse("it is gone, and the one before is kept: restart the agent to make it only observe")
 		return
 	}
 	l.configure(c)
+	l.a.keeper.record(journal.Entry{At: time.Now(), Kind: KindAgent, To: "reloaded", Message: "the agent " + modeText(l.mode, l.modeReason, c.cfg)})
 	l.round(time.Now())
 }

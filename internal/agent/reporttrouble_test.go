@@ -220,6 +220,45 @@ func TestAnAgentThatOnlyObservesTellsNothingUntilItActs(t *testing.T) {
 	})
 }
 
+func TestAnEventThatNobodyWasToldOfIsNoRepetition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.fail(errNobody)
+		o.event(cluster.Event{Reason: "Hold", Message: "paused"})
+		after(time.Second)
+		o.fail(nil)
+		after(nobodyWait)
+		o.event(cluster.Event{Reason: "Hold", Message: "paused"})
+		after(time.Second)
+		o.stop()
+		if len(o.events) != 1 {
+			t.Errorf("got %d events, want one: the first was told to nobody", len(o.events))
+		}
+	})
+}
+
+func TestAnEventThatWasDroppedWhileItWasBeingToldTakesNoOtherWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, let := newOffice(t), make(chan struct{})
+		var told []string
+		o.create = func(_ context.Context, e cluster.Event) error {
+			<-let
+			told = append(told, e.Message)
+			return nil
+		}
+		for i := range maxEvents + 1 {
+			o.event(cluster.Event{Reason: "R", Message: fmt.Sprint(i)})
+			synctest.Wait()
+		}
+		close(let)
+		after(time.Second)
+		o.stop()
+		if len(told) != maxEvents+1 || told[1] != "1" {
+			t.Errorf("got told %q, want all of them", told)
+		}
+	})
+}
+
 func TestWithoutAClientNobodyIsTold(t *testing.T) {
 	r := newReporter(func() (*cluster.Client, cluster.Source) { return nil, cluster.Source{} }, silent())
 	if err := r.patch(t.Context(), cluster.NodeCondition{}); !errors.Is(err, errNobody) {

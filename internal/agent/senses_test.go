@@ -29,6 +29,7 @@ type sight struct {
 	m           *machine
 	landed      func()
 	unitChanged func(string)
+	nodeChanged func() // nil while nobody watches the Node
 
 	mu      sync.Mutex // guards the fields below
 	set     observe.Set
@@ -271,7 +272,12 @@ func (s *sight) WatchUnits(ctx context.Context, changed func(string)) {
 	s.m.mu.Unlock()
 }
 
-func (s *sight) WatchNode(ctx context.Context, _ func()) { <-ctx.Done() }
+func (s *sight) WatchNode(ctx context.Context, changed func()) {
+	s.mu.Lock()
+	s.nodeChanged = changed
+	s.mu.Unlock()
+	<-ctx.Done()
+}
 
 func (s *sight) Stats() []probe.Stat { return nil }
 

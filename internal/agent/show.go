@@ -14,7 +14,7 @@ func (l *loop) show(now time.Time, set *observe.Set, hst observe.Host) {
 	v.At, v.Set, v.Host = now, *set, hst
 	v.Node = nodeName(set, l.cfg)
 	v.Mode, v.ModeReason = l.mode, l.modeReason
-	v.DryRun = l.cfg != nil && l.cfg.Agent.DryRun
+	v.DryRun, v.ConfigProblem = l.cfg != nil && l.cfg.Agent.DryRun, l.refused
 	v.Conditions, v.Decision, v.Remedy, v.Pauses = l.conditions, l.decided, l.inProgress(), l.pauses(now)
 	h := l.facts.history(now)
 	v.JournalProblem = h.Broken
@@ -36,7 +36,7 @@ func (l *loop) show(now time.Time, set *observe.Set, hst observe.Host) {
 // alike reports whether two Views differ in ages and counters alone.
 func alike(a, b *View) bool {
 	if len(a.Conditions) != len(b.Conditions) || !a.Decision.Same(b.Decision) || !same(a.Snapshot, b.Snapshot) ||
-		a.Mode != b.Mode || a.JournalProblem == "" != (b.JournalProblem == "") || !reflect.DeepEqual(a.Remedy, b.Remedy) || !reflect.DeepEqual(a.Pauses, b.Pauses) {
+		a.Mode != b.Mode || a.ModeReason != b.ModeReason || a.DryRun != b.DryRun || a.ConfigProblem != b.ConfigProblem || a.JournalProblem == "" != (b.JournalProblem == "") || !reflect.DeepEqual(a.Remedy, b.Remedy) || !reflect.DeepEqual(a.Pauses, b.Pauses) {
 		return false
 	}
 	for i, c := range a.Conditions {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/cluster"
@@ -24,6 +25,7 @@ func (l *loop) think(now time.Time) {
 	if !l.whole {
 		return // what is shown of the time before says more than half a look
 	}
+	l.notePauses(now)
 	t := l.thresholds
 	lastWell := l.evidence.LastWell
 	l.evidence = l.evidence.Add(&set, t)
@@ -43,32 +45,70 @@ func (l *loop) think(now time.Time) {
 	}
 }
 
+// notePauses records the pauses by file, and when one by command ends by itself: the journal itself records what commands did.
+func (l *loop) notePauses(now time.Time) {
+	if !l.files.ready() {
+		return
+	}
+	f := l.files.pause()
+	holds := f != nil && (f.Until.IsZero() || now.Before(f.Until))
+	switch {
+	case holds == l.heldByFile:
+	case holds:
+		message := f.Reason
+		if !f.Until.IsZero() {
+			message += ", until " + f.Until.UTC().Format(time.RFC3339)
+		}
+		l.a.keeper.record(journal.Entry{At: now, Kind: journal.KindPause, Subject: f.By, To: "paused", Message: message})
+	case f != nil:
+		l.a.keeper.record(journal.Entry{At: now, Kind: journal.KindPause, Subject: f.By, From: "paused", To: "ended"})
+	default:
+		l.a.keeper.record(journal.Entry{At: now, Kind: journal.KindPause, Subject: byFile(l.a.o.PauseFile), From: "paused", To: "resumed", Message: "the file is gone"})
+	}
+	l.heldByFile = holds
+	over := func(p *journal.Pause) bool { return p.Until != nil && !now.Before(*p.Until) }
+	if p := l.heldByCommand; p != nil && over(p) {
+		l.a.keeper.record(journal.Entry{At: now, Kind: journal.KindPause, Subject: p.By, From: "paused", To: "ended"})
+	}
+	if l.heldByCommand = l.facts.pause; l.heldByCommand != nil && over(l.heldByCommand) {
+		l.heldByCommand = nil
+	}
+}
+
 // recovered records that the fault is over, when that means that attempts are forgotten.
 func (l *loop) recovered(before time.Time) {
 	if l.evidence.LastWell.Equal(before) || len(l.facts.restarts)+len(l.facts.bootstraps) == 0 {
 		return
 	}
-	for _, attempts := range [][]attempt{l.facts.restarts, l.facts.bootstraps} {
-		for _, a := range attempts {
-			if began := l.facts.at.Add(-a.age); began.After(before) && began.Before(l.evidence.LastWell) {
-				l.a.keeper.record(journal.Entry{
-					Kind: KindRecovered, At: l.evidence.LastWell, Reason: "Recovered", Message: "kubelet and containerd have been well for long enough: earlier attempts are forgotten",
-				})
-				return
-			}
-		}
+	all := slices.Concat(l.facts.restarts, l.facts.bootstraps)
+	var last uint64
+	over := false
+	for _, a := range all {
+		last = max(last, a.remedy)
+		began := l.facts.at.Add(-a.age)
+		over = over || began.After(before) && began.Before(l.evidence.LastWell)
+	}
+	if over {
+		l.a.keeper.record(journal.Entry{
+			Kind: KindRecovered, At: l.evidence.LastWell, Reason: "Recovered", Message: "kubelet and containerd have been well for long enough: earlier attempts are forgotten",
+			Data: json.RawMessage(strconv.FormatUint(last, 10)),
+		})
 	}
 }
 
 // judge brings the conditions up to date and records what changed.
 func (l *loop) judge(now time.Time, set *observe.Set, hst observe.Host) {
-	before := l.conditions
 	l.conditions = l.tracker.Update(now, health.Input{
 		Set: set, Certificate: hst.Certificate, Clock: hst.Clock, Disk: hst.Disk, StatusFile: l.writer.observation(),
 	})
-	if entries := transitions(before, l.conditions); len(entries) > 0 {
+	var entries []journal.Entry
+	if entries, l.recorded = transitions(l.recorded, l.conditions); len(entries) > 0 {
 		l.a.keeper.record(entries...)
 		for _, e := range entries {
+			if e.To == "" {
+				l.a.o.Log.Infof("%s no longer applies to this node", e.Subject)
+				continue
+			}
 			l.a.o.Log.WithField("reason", e.Reason).Infof("%s is %s: %s", e.Subject, e.To, e.Message)
 		}
 	}
@@ -92,16 +132,24 @@ func gravest(conditions []health.Condition) (c health.Condition, found bool) {
 	return c, false
 }
 
-// transitions are the changes from some conditions to others, as the journal keeps them.
-func transitions(before, after []health.Condition) []journal.Entry {
+// reasonNotApplicable is that of the entry about a condition that no longer applies; its To is empty.
+const reasonNotApplicable = "NotApplicable"
+
+// transitions are the changes from the conditions that the history has to others, as the journal keeps them, and what it has then. That nobody
+// has looked yet is no news of a condition that it does not have.
+func transitions(before, after []health.Condition) (entries []journal.Entry, recorded []health.Condition) {
 	was := map[string]health.Condition{}
 	for _, c := range before {
 		was[c.Type] = c
 	}
-	var entries []journal.Entry
 	for _, c := range after {
-		b := was[c.Type]
-		if b.Status == c.Status || b.Status == "" && c.Status == health.Unknown {
+		b, known := was[c.Type]
+		if !known && c.Reason == observe.ReasonNotLooked {
+			continue
+		}
+		delete(was, c.Type)
+		recorded = append(recorded, c)
+		if b.Status == c.Status {
 			continue
 		}
 		data, err := json.Marshal(c)
@@ -113,7 +161,12 @@ func transitions(before, after []health.Condition) []journal.Entry {
 			Reason: c.Reason, Message: c.Message, Data: data,
 		})
 	}
-	return entries
+	for _, b := range before {
+		if _, left := was[b.Type]; left {
+			entries = append(entries, journal.Entry{Kind: journal.KindCondition, Subject: b.Type, From: string(b.Status), Reason: reasonNotApplicable})
+		}
+	}
+	return entries, recorded
 }
 
 // keepSnapshot has the snapshot written when it says something new, and after each round.

@@ -24,6 +24,8 @@ type View struct {
 	Mode       decision.Mode `json:"mode"`
 	ModeReason string        `json:"modeReason,omitempty"`
 	DryRun     bool          `json:"dryRun,omitempty"`
+	// ConfigProblem says why a configuration that was to be read anew was not put to use; empty when the one in use was the last one read.
+	ConfigProblem string `json:"configProblem,omitempty"`
 	// Conditions stand in the order cause before effect.
 	Conditions []health.Condition `json:"conditions"`
 	Decision   decision.Decision  `json:"decision"`

@@ -19,8 +19,9 @@ import (
 
 // command is what the bootstrap's command does.
 type command struct {
-	takes time.Duration
-	fails bool
+	takes  time.Duration
+	fails  bool
+	prints string // beside that it is joining
 	// leaves is what it leaves behind, also where it fails; nil for a host that is a node again.
 	leaves func(*machine)
 }
@@ -315,7 +316,7 @@ func (m *machine) StartTransient(ctx context.Context, t host.Transient) error {
 		if m.runs[t.Name] != nil {
 			return host.ErrUnitExists
 		}
-		if err := os.WriteFile(t.OutputPath, []byte("joining\n"), 0o600); err != nil {
+		if err := os.WriteFile(t.OutputPath, []byte("joining\n"+m.command.prints), 0o600); err != nil {
 			return err
 		}
 		r := &run{command: m.command}

@@ -37,6 +37,7 @@ func TestConfirmation(t *testing.T) {
 		{"given the longest gap that counts, yes", sights{{0, failed}, {EvidenceGap, failed}, {EvidenceGap, failed}}, true},
 		{"given a longer gap, no", sights{{0, failed}, {30 * time.Second, failed}, {EvidenceGap + 1, failed}}, false},
 		{"given a clock that went back, no", sights{{0, failed}, {30 * time.Second, failed}, {30 * time.Second, failed}, {-time.Hour, failed}}, false},
+		{"given a clock that went back by a little, no: nobody knows what has passed", sights{{0, failed}, {time.Minute, failed}, {time.Minute, failed}, {-10 * time.Second, failed}}, false},
 		{"given a healthy end, no", sights{{0, failed}, {30 * time.Second, failed}, {30 * time.Second, failed}, {time.Second, running}}, false},
 		{"given nothing but unknown looks, no", sights{{0, odd}, {30 * time.Second, odd}, {30 * time.Second, odd}}, false},
 
@@ -63,6 +64,22 @@ func TestConfirmation(t *testing.T) {
 		if got := e.KubeletUnit.Confirmed(Thresholds{}); got != tc.want {
 			t.Errorf("%s: got %v after %+v", tc.name, got, e.KubeletUnit)
 		}
+	}
+}
+
+// To be unsteady is for what was down: a unit of which nothing was known runs, and that is known now.
+func TestAUnitThatIsSeenAgainIsNoLongerUnknown(t *testing.T) {
+	u := running
+	u.NRestarts, u.StateChange = 5, noon.Add(20*time.Second)
+	var e Evidence
+	for i, unit := range []observe.Unit{{LoadState: "loaded", ActiveState: "maintenance"}, u} {
+		set := &observe.Set{}
+		kubelet(unit)(set)
+		set.KubeletUnit.At = noon.Add(time.Duration(i) * 30 * time.Second)
+		e = e.Add(set, Thresholds{})
+	}
+	if got := e.KubeletUnit; got.Health != observe.Healthy || got.Looks != 1 {
+		t.Errorf("got %+v, want it healthy in one look", got)
 	}
 }
 

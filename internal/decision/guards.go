@@ -133,16 +133,32 @@ func guardSystem(f *facts, p proposal) Guard {
 }
 
 func guardMasked(f *facts, p proposal) Guard {
-	u := f.unit(p.unit)
-	switch {
-	case p.unit == "" || p.missing:
+	for _, name := range f.touched(p) {
+		u := f.unit(name)
+		switch {
+		case u.LoadState == "masked" || strings.HasPrefix(u.UnitFileState, "masked"):
+			return held(Hold, "UnitMasked", name+" is masked: somebody does not want it to run", time.Time{}, "systemctl unmask "+name)
+		case u.UnitFileState == "disabled" && (name == p.unit || !u.Running()):
+			return held(Hold, "UnitDisabled", name+" is disabled: somebody does not want it to start", time.Time{}, "systemctl enable "+name)
+		}
+	}
+	if p.unit == "" || p.missing {
 		return free("no unit is concerned")
-	case u.LoadState == "masked" || strings.HasPrefix(u.UnitFileState, "masked"):
-		return held(Hold, "UnitMasked", p.unit+" is masked: somebody does not want it to run", time.Time{}, "systemctl unmask "+p.unit)
-	case u.UnitFileState == "disabled":
-		return held(Hold, "UnitDisabled", p.unit+" is disabled: somebody does not want it to start", time.Time{}, "systemctl enable "+p.unit)
 	}
 	return free("%s is neither", p.unit)
+}
+
+// touched is every unit that an action may start: a bootstrap is of the whole host, whatever unit led to it.
+func (f *facts) touched(p proposal) []string {
+	switch {
+	case p.action == Bootstrap && p.unit == ContainerdUnit:
+		return []string{ContainerdUnit, KubeletUnit}
+	case p.action == Bootstrap:
+		return []string{KubeletUnit, ContainerdUnit}
+	case p.unit == "":
+		return nil
+	}
+	return []string{p.unit}
 }
 
 // guardStopped leaves a unit alone that somebody stopped. Since when is told by systemd: our own looks may have missed that it ran in

@@ -308,3 +308,22 @@ func TestNothingIsHeldDuringARemedy(t *testing.T) {
 	s.in.Remedy = &Remedy{Name: "restart", Unit: ContainerdUnit, Since: s.in.Now}
 	s.wants(Wait, "RemedyInProgress")
 }
+
+// What a remedy does to its unit, and to the budget, is no finding while it is at work.
+func TestARemedyIsNotHeldAgainstItself(t *testing.T) {
+	s := wanting["restart"](t)
+	s.in.Remedy = &Remedy{Name: "restart", Unit: KubeletUnit, Step: "start", Since: s.in.Now}
+	s.has(0, kubelet(stoppedAt(s.in.Now))) // after its failure was reset
+	s.wants(Wait, "RemedyInProgress")
+
+	s = wanting["missing"](t)
+	for range MaxBootstraps {
+		s.in.History.Bootstraps = append(s.in.History.Bootstraps, Attempt{Began: s.in.Now})
+	}
+	s.in.Remedy = &Remedy{Name: "bootstrap", Unit: KubeletUnit, Step: "command", Since: s.in.Now}
+	s.wants(Wait, "RemedyInProgress")
+	s.in.Remedy = nil
+	s.after(time.Second)
+	s.look()
+	s.wants(Hold, "BudgetUsedUp")
+}

@@ -90,7 +90,7 @@ func (f *facts) stopped(unit string) bool {
 	}
 	for _, attempts := range [][]Attempt{f.History.Restarts, f.History.Bootstraps} {
 		for _, a := range attempts {
-			if !u.StateChange.Before(a.Began) && !u.StateChange.After(a.end()) {
+			if !u.StateChange.Before(a.Began) && !u.StateChange.After(a.moved()) {
 				return false
 			}
 		}

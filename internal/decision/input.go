@@ -78,7 +78,9 @@ type Attempt struct {
 	Unit  string // of a restart
 	Began time.Time
 	Ended time.Time // zero when its end is not known; then it counts as ended when it began
-	OK    bool      // it did what it was to do; whether that helped, looks will tell
+	// Moved is until when it may itself have stopped the unit: after that it only watched. Zero when that is not known: until its end.
+	Moved time.Time
+	OK    bool // it did what it was to do; whether that helped, looks will tell
 }
 
 func (a Attempt) end() time.Time {
@@ -86,6 +88,14 @@ func (a Attempt) end() time.Time {
 		return a.Began
 	}
 	return a.Ended
+}
+
+// moved is until when a stop of the unit may have been its own work.
+func (a Attempt) moved() time.Time {
+	if a.Moved.Before(a.Began) {
+		return a.end()
+	}
+	return a.Moved
 }
 
 // Window is one maintenance window.

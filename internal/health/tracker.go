@@ -85,6 +85,10 @@ func (t *Tracker) Next() time.Time { return t.next }
 
 // step takes one condition through one look.
 func (t *Tracker) step(row Row, s *state, v Verdict, now time.Time) {
+	seen := now
+	if !v.At.IsZero() {
+		seen = v.At
+	}
 	s.badNow = v.Status == row.bad()
 	blocker, held := t.dependencies(row)
 	if s.cause = ""; blocker != nil {
@@ -103,7 +107,7 @@ func (t *Tracker) step(row Row, s *state, v Verdict, now time.Time) {
 		s.run.pause()
 		s.show(now, Unknown, None, v.Reason, v.Message)
 	case row.bad():
-		s.run.turnBad(now, !held)
+		s.run.turnBad(seen, !held)
 		t.showBad(row, s, v, now, held)
 	default:
 		s.run.turnGood(now, row.TimeToSettle)
@@ -143,7 +147,7 @@ func (t *Tracker) showBad(row Row, s *state, v Verdict, now time.Time, held bool
 	}
 	s.shown.Pending = &Pending{Status: v.Status, Reason: v.Reason, Message: v.Message}
 	if !held {
-		s.shown.Pending.Shown = now.Add(row.TimeToVisible - s.run.lasted)
+		s.shown.Pending.Shown = s.run.seen.Add(row.TimeToVisible - s.run.lasted)
 	}
 }
 

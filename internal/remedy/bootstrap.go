@@ -93,13 +93,54 @@ func (w *work) launch(ctx context.Context, before journal.Step) (host.UnitRun, e
 	case len(w.Command) == 0:
 		return run, errNoCommand
 	}
+	if err := w.stillDecided(ctx); err != nil {
+		return run, err
+	}
 	if err := w.fresh(); err != nil {
+		return run, err
+	}
+	if err := w.stillBroken(ctx); err != nil {
 		return run, err
 	}
 	if err := prepareOutput(w.OutputDir); err != nil {
 		return run, err
 	}
 	return w.startCommand(ctx)
+}
+
+// stillDecided returns an error when nothing asks for a bootstrap any more, or nobody can tell in time.
+func (w *work) stillDecided(ctx context.Context) error {
+	if w.Wanted == nil {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, maxAge)
+	defer cancel()
+	wanted, err := w.Wanted(limited)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return superseded("nothing was done: %v", err)
+	case !wanted:
+		return unneeded("what is seen now asks for no bootstrap")
+	}
+	return nil
+}
+
+// stillBroken returns an error when what led to the bootstrap is no longer so: the unit runs by now, or somebody changed it since.
+func (w *work) stillBroken(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, resetLimit)
+	defer cancel()
+	u, err := w.settled(ctx)
+	switch {
+	case err != nil:
+		return superseded("nothing was done: %v", err)
+	case u.Running() && w.after(u, w.d.At):
+		return unneeded("%s runs again", u.Name)
+	case !u.Exists() && !u.Running():
+		return nil // there still is none
+	}
+	return w.stillWanted(u, journal.Step{})
 }
 
 // startCommand has systemd start the command. When its answer is lost it may have done so; the name of the unit keeps a second request

@@ -142,6 +142,9 @@ func TestABootstrapIsGoneOnWith(t *testing.T) {
 		}, Failed, "did not end within 30m0s", 1},
 		{"the command was not started yet", "before command", func(*world) {}, Succeeded, "the command succeeded", 1},
 		{"the command was not started yet, a while ago", "before command", func(*world) { wait(time.Hour) }, Superseded, "the decision is 1h0m0s old", 0},
+		{"the command was not started yet, a while ago, and the clock was set back by as much", "before command", func(w *world) {
+			w.born = w.born.Add(-time.Hour)
+		}, Superseded, "the decision is 1h0m0s old", 0},
 		{"the command was not started yet, and no longer is configured", "before command", func(w *world) { w.command.takes = -1 }, Failed, "no command is configured", 0},
 		{"nothing was begun, a while ago", "progress", func(*world) { wait(time.Hour) }, Superseded, "the decision is 1h0m0s old", 0},
 		{"only the file for its output was made", "before command", func(w *world) {
@@ -193,6 +196,29 @@ func TestABootstrapIsGoneOnWith(t *testing.T) {
 	}
 }
 
+func TestAStepThatIsGoneOnWithHasOnlyTheTimeThatIsLeft(t *testing.T) {
+	for _, c := range []struct{ away, want time.Duration }{
+		{20 * time.Minute, commandTimeout + commandGrace - 20*time.Minute},
+		{commandTimeout + commandGrace - time.Second, leastLimit},
+		{2 * time.Hour, leastLimit},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			began := time.Now()
+			w.kill("after command", bootstrapNow())
+			wait(time.Until(began.Add(c.away)))
+			w.open()
+			w.fault = failing("look at the command") // so that nobody sees it end
+			w.told = nil
+			_, err := w.runner().Resume(t.Context())
+			must(t, err)
+			if got := w.told[0].Deadline.Sub(began.Add(c.away)) - margin; got > c.want || got < c.want-time.Second {
+				t.Errorf("gone on with after %s: got %s for the step, want %s", c.away, got, c.want)
+			}
+		})
+	}
+}
+
 func TestABootstrapThatWasNotBegunBeforeTheHostWentDownIsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -204,6 +230,26 @@ func TestABootstrapThatWasNotBegunBeforeTheHostWentDownIsNoAttempt(t *testing.T)
 		must(t, err)
 		if o == nil || o.Outcome != Superseded || w.ran > 0 {
 			t.Errorf("got %+v and %d runs, want it superseded", o, w.ran)
+		}
+	})
+}
+
+// silentForget is a systemd that does not answer when it is to forget a unit.
+type silentForget struct{ *world }
+
+func (silentForget) Forget(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestTheEndOfABootstrapWaitsForSystemdOnlyAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r := w.runner()
+		r.Systemd = silentForget{w}
+		o, err := r.Do(t.Context(), bootstrapNow())
+		if o.Outcome != Succeeded || !errors.Is(err, context.DeadlineExceeded) || w.last().Outcome != Succeeded {
+			t.Errorf("got %+v and error %v, want a success, and what could not be cleaned up", o, err)
 		}
 	})
 }

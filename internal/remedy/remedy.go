@@ -69,6 +69,9 @@ type Runner struct {
 	OutputDir string
 	// Redact removes secrets from a text before it is recorded; nil leaves texts as they are.
 	Redact func(string) string
+	// Wanted waits until it is known whether what is seen now still asks for a bootstrap, and is asked before the command is started: the
+	// remedy may be one that an earlier agent began. Nil wants it.
+	Wanted func(context.Context) (bool, error)
 	// Progress is told before and after each step, from the goroutine that calls Do or Resume; nil for nobody.
 	Progress func(Progress)
 	// Stable is for how long a restarted unit must stay up, 10 s when zero; StableLimit is within which time it must have done so, 90 s

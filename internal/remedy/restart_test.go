@@ -47,6 +47,12 @@ func TestRestart(t *testing.T) {
 				u.Job, u.next, u.due = "start", u.then, time.Now().Add(5*time.Second)
 			},
 			outcome: Unneeded, message: "runs again"},
+		{when: "systemd starts it, and has no job for that any more", set: func(w *world) { w.add(down(name, "failed", time.Now())) },
+			later: func(_ *world, u *unit) {
+				u.ActiveState, u.SubState, u.StateChange = "activating", "start", time.Now()
+				u.next, u.due = u.then, time.Now().Add(5*time.Second)
+			},
+			outcome: Unneeded, message: "runs again"},
 		{when: "systemd is about to stop it, and does", set: func(w *world) { w.add(up(name, time.Now())) },
 			later: func(_ *world, u *unit) {
 				u.Job, u.next, u.due = "stop", []change{becomes(0, "inactive", "dead")}, time.Now().Add(5*time.Second)
@@ -63,6 +69,9 @@ func TestRestart(t *testing.T) {
 			outcome: Superseded},
 		{when: "somebody masked it meanwhile", set: func(w *world) { w.add(down(name, "failed", time.Now())) },
 			later:   func(_ *world, u *unit) { masked(&u.Unit) },
+			outcome: Superseded, message: "masked"},
+		{when: "somebody masked it until the next boot, and systemd has yet to load that", set: func(w *world) { w.add(down(name, "failed", time.Now())) },
+			later:   func(_ *world, u *unit) { u.UnitFileState = "masked-runtime" },
 			outcome: Superseded, message: "masked"},
 		{when: "somebody disabled it meanwhile", set: func(w *world) { w.add(down(name, "failed", time.Now())) },
 			later:   func(_ *world, u *unit) { u.UnitFileState = "disabled" },
@@ -112,6 +121,11 @@ func TestRestart(t *testing.T) {
 			}
 			w.add(down(name, "failed", time.Now()), loop...)
 		}, outcome: Failed, message: "not up for 10s at a stretch in time", calls: []string{"reset-failed", "start"}},
+		{when: "it runs twice for less than it should, and it has no main process", set: func(w *world) {
+			bare := func(u *observe.Unit) { u.ActiveState, u.SubState, u.Job = "active", "running", "" }
+			w.add(down(name, "failed", time.Now()), change{time.Second, bare}, becomes(5*time.Second, "activating", "start"), change{5 * time.Second, bare},
+				becomes(7*time.Second, "failed", "failed"))
+		}, outcome: Failed, message: "step stable: a.service failed", calls: []string{"reset-failed", "start"}},
 		{when: "it takes its time", set: func(w *world) { w.add(down(name, "failed", time.Now()), runs(70*time.Second)) },
 			outcome: Succeeded, calls: []string{"reset-failed", "start"}},
 		{when: "it takes too long", set: func(w *world) { w.add(down(name, "failed", time.Now()), runs(85*time.Second)) },

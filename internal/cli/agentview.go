@@ -123,6 +123,9 @@ func pendingText(c health.Condition, now time.Time) string {
 // agentLines says what the agent does and would do, one thing a line, the decision first.
 func agentLines(a *agent.View, now time.Time) []string {
 	lines := []string{"Agent: " + stance(a) + "; decision: " + decided(a.Decision)}
+	if a.ConfigProblem != "" {
+		lines = append(lines, "Configuration: "+a.ConfigProblem)
+	}
 	if r := a.Remedy; r != nil {
 		lines = append(lines, "In progress: "+remedyText(r, now))
 	}

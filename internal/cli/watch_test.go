@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -270,6 +271,39 @@ func TestATerminalIsRestoredAtTheEnd(t *testing.T) {
 	cancel()
 	readUntil(t, master, leaveScreen)
 	if err := <-ended; err != nil {
+		t.Errorf("got %v, want a quiet end", err)
+	}
+}
+
+func TestATerminalIsRestoredWhileTheWatchIsStopped(t *testing.T) {
+	master, terminal := openTerminal(t, 100, 40)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "status", "--watch", "--live")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TERM=xterm-256color")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	readUntil(t, master, "Ctrl-C ends")
+	for _, s := range []struct {
+		signal syscall.Signal
+		want   string
+	}{{syscall.SIGTSTP, leaveScreen}, {syscall.SIGCONT, enterScreen}, {syscall.SIGINT, leaveScreen}} {
+		if s.signal == syscall.SIGCONT { // it says that the screen is left just before it stops
+			var status syscall.WaitStatus
+			if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+				t.Fatalf("got %v and %v, want that it has stopped", status, err)
+			}
+		}
+		if err := cmd.Process.Signal(s.signal); err != nil {
+			t.Fatal(err)
+		}
+		readUntil(t, master, s.want)
+	}
+	if err := cmd.Wait(); err != nil {
 		t.Errorf("got %v, want a quiet end", err)
 	}
 }

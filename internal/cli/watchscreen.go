@@ -28,6 +28,11 @@ func (c *common) watchScreen(ctx context.Context, sights <-chan sight) (err erro
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
+	stopped, continued := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(stopped, syscall.SIGTSTP)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(stopped)
+	defer signal.Stop(continued)
 	if err := c.print(enterScreen + home + restBelow + "Looking …"); err != nil {
 		return err
 	}
@@ -47,6 +52,20 @@ func (c *common) watchScreen(ctx context.Context, sights <-chan sight) (err erro
 			latest = &s
 		case <-tick.C:
 		case <-resized:
+		case <-stopped: // Ctrl-Z: whoever gets the terminal meanwhile gets it as it was
+			if err := c.print(leaveScreen); err != nil {
+				return err
+			}
+			for len(continued) > 0 {
+				<-continued // from before
+			}
+			if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+				return fmt.Errorf("stop: %w", err)
+			}
+			<-continued // this thread may run on for a moment before all of the process has stopped
+			if err := c.print(enterScreen); err != nil {
+				return err
+			}
 		}
 		if latest == nil {
 			continue

@@ -284,8 +284,8 @@ func TestWithoutAJournalTheAgentOnlyObserves(t *testing.T) {
 		},
 		"others may write in its folder": func(t *testing.T, b *bed) func() {
 			must(t, os.Mkdir(b.stateDir(), 0o700))
-			must(t, os.Chmod(b.stateDir(), 0o777))                   //nolint:gosec // that is the point
-			return func() { must(t, os.Chmod(b.stateDir(), 0o700)) } //nolint:gosec // it is a folder
+			must(t, os.Chmod(b.stateDir(), 0o777))
+			return func() { must(t, os.Chmod(b.stateDir(), 0o700)) }
 		},
 		"another process has it": func(t *testing.T, b *bed) func() {
 			must(t, os.Mkdir(b.stateDir(), 0o700))

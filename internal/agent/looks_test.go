@@ -113,7 +113,7 @@ func TestWhetherABootstrapIsAskedForIsCheckedAsOftenAsConfigured(t *testing.T) {
 
 // A systemd that hangs is not asked again while it is, and what it said before does not count for long.
 func TestTheStateOfTheHost(t *testing.T) {
-	at(t, func(t *testing.T, b *bed) {
+	at(t, func(_ *testing.T, b *bed) {
 		b.runs()
 		c := make(chan struct{})
 		b.happens(func(m *machine) { m.stuck = c })

@@ -126,7 +126,7 @@ func TestSecretsStayOutOfTheJournal(t *testing.T) {
 }
 
 func TestAfterABootstrapThatFailedTheNextComesAfterAPauseAndWithoutRestarts(t *testing.T) {
-	at(t, func(t *testing.T, b *bed) {
+	at(t, func(_ *testing.T, b *bed) {
 		b.command = command{takes: 10 * time.Minute, fails: true, leaves: func(*machine) {}}
 		b.runs()
 		b.happens(func(m *machine) {
@@ -160,7 +160,7 @@ func loses(m *machine) {
 
 // Somebody stops the kubelet seconds after the agent restarted it, while the agent only watches whether it stays up.
 func TestAStopWhileARestartIsWatchedIsAPersons(t *testing.T) {
-	at(t, func(t *testing.T, b *bed) {
+	at(t, func(_ *testing.T, b *bed) {
 		b.runs()
 		b.happens(fails)
 		b.restarts(kubelet)

@@ -145,7 +145,7 @@ func TestWhatAnEarlierAgentDecidedIsNotRecordedAgain(t *testing.T) {
 
 // Until the snapshot of what is seen was judged, what was said of the one before would contradict it.
 func TestADecisionWaitsForWhatTheSnapshotAsks(t *testing.T) {
-	at(t, func(t *testing.T, b *bed) {
+	at(t, func(_ *testing.T, b *bed) {
 		b.runs()
 		c := make(chan struct{})
 		b.happens(func(m *machine) {

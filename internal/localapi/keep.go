@@ -67,7 +67,7 @@ func (s *Socket) Serve(ctx context.Context) {
 		case <-ctx.Done():
 			end(ctx, server)
 			if failed != nil {
-				<-failed
+				<-failed //nolint:errcheck // it was ended here
 			}
 			return
 		case err := <-failed:
@@ -82,9 +82,9 @@ func (s *Socket) Serve(ctx context.Context) {
 				s.told = "it was removed or replaced"
 				s.log.Warnf("The agent's socket %s: %s", s.path, s.told)
 				_ = accepting.Close() // nobody can find it any more
-				<-failed
+				<-failed              //nolint:errcheck // it was ended here
 			}
-			s.tell(s.listen())
+			s.tell(s.listen()) //nolint:contextcheck // it ends by itself, in a second
 			accept()
 		}
 	}

@@ -20,6 +20,9 @@ func workFamilies() []family {
 		{"journal_writable", "1 when the journal can be written. Without it the agent only observes.", nil, func(v *agent.View, e emit) {
 			e(truth(v.JournalProblem == ""))
 		}},
+		{"config_refused", "1 when the configuration was to be read anew and could not be used, so that an earlier one is in use.", nil, func(v *agent.View, e emit) {
+			e(truth(v.ConfigProblem != ""))
+		}},
 	}
 }
 

@@ -62,7 +62,10 @@ func (l *loop) inProgress() *decision.Remedy {
 // act lets a remedy do what was decided, or finish what an earlier agent began.
 func (l *loop) act(now time.Time) {
 	if l.running || l.mode != decision.Act || l.facts.asked < l.askedThen || l.unseen > 0 || now.Before(l.notBefore) ||
-		!l.files.ready() || l.facts.history(now).Broken != "" {
+		!l.files.ready() {
+		return
+	}
+	if h := l.facts.history(now); h.Broken != "" || h.Unknown > 0 {
 		return
 	}
 	j := l.a.keeper.open()

@@ -341,7 +341,10 @@ func TestAfterALostJournalTheBudgetCountsAsUsed(t *testing.T) {
 		b.happens(fails)
 		after(30 * time.Minute)
 		b.hasDone()
-		b.wants(decision.Hold, "JournalBroken")
+		b.wants(decision.Hold, "BudgetUnknown")
+		if v := b.view(); v.JournalProblem != "" || v.Budget.Unknown == 0 || v.Decision.Until.IsZero() {
+			t.Errorf("got the problem %q, the budget %+v and a hold until %s; want no problem with the new journal, and until when it holds", v.JournalProblem, v.Budget, v.Decision.Until)
+		}
 		after(24 * time.Hour)
 		b.hasDone("reset-failed "+kubelet, "start "+kubelet)
 		b.stop()

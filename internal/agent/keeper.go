@@ -387,15 +387,13 @@ func (f facts) history(now time.Time) decision.History {
 		}
 		return out
 	}
-	h := decision.History{Restarts: times(f.restarts), Bootstraps: times(f.bootstraps), Broken: f.broken}
+	h := decision.History{Restarts: times(f.restarts), Bootstraps: times(f.bootstraps), Broken: f.broken, Unknown: max(0, f.budgetUnknown-since)}
 	switch {
 	case f.at.IsZero():
 		h.Broken = "the journal is not open yet"
 	case f.broken != "":
 	case since > 3*tickEvery:
 		h.Broken = fmt.Sprintf("the journal has not answered for %s: is the disk hung?", since.Round(time.Second))
-	case f.budgetUnknown > 0:
-		h.Broken = fmt.Sprintf("an earlier journal was lost, so that nobody knows how often was tried; it counts as used up for another %s", f.budgetUnknown.Round(time.Minute))
 	}
 	return h
 }

@@ -53,7 +53,7 @@ func guardMode(f *facts, _ proposal) Guard {
 	if f.ModeReason != "" {
 		message += ": " + f.ModeReason
 	}
-	return held(Hold, "ObserveOnly", message, time.Time{}, "a configuration that lets the agent act")
+	return held(Hold, "ObserveOnly", message, time.Time{}, "a start without --observe-only, with a configuration that has no mistakes")
 }
 
 func guardPaused(f *facts, _ proposal) Guard {
@@ -87,8 +87,12 @@ func guardPaused(f *facts, _ proposal) Guard {
 }
 
 func guardJournal(f *facts, _ proposal) Guard {
-	if f.History.Broken == "" {
+	switch {
+	case f.History.Broken == "" && f.History.Unknown <= 0:
 		return free("the journal can be written")
+	case f.History.Broken == "":
+		message := "an earlier journal was lost, so that nobody knows how often was tried: for another " + words(f.History.Unknown) + " the budget counts as used up"
+		return held(Hold, "BudgetUnknown", message, f.Now.Add(f.History.Unknown), "")
 	}
 	return held(Hold, "JournalBroken", "what is done could not be written down, so that the budget counts as used: "+f.History.Broken, time.Time{}, "a journal that can be written")
 }
@@ -138,7 +142,7 @@ func guardMasked(f *facts, p proposal) Guard {
 		switch {
 		case u.LoadState == "masked" || strings.HasPrefix(u.UnitFileState, "masked"):
 			return held(Hold, "UnitMasked", name+" is masked: somebody does not want it to run", time.Time{}, "systemctl unmask "+name)
-		case u.UnitFileState == "disabled" && (name == p.unit || !u.Running()):
+		case u.UnitFileState == "disabled" && (name == p.unit || !u.Running() && !p.missing): // on a machine that is no node yet it may be off
 			return held(Hold, "UnitDisabled", name+" is disabled: somebody does not want it to start", time.Time{}, "systemctl enable "+name)
 		}
 	}
@@ -164,19 +168,28 @@ func (f *facts) touched(p proposal) []string {
 // guardStopped leaves a unit alone that somebody stopped. Since when is told by systemd: our own looks may have missed that it ran in
 // between. They count where systemd does not say, or says a time that is yet to come, since the clock was set back.
 func guardStopped(f *facts, p proposal) Guard {
-	if p.unit == "" || p.missing || !f.stopped(p.unit) {
-		return free("no unit was stopped")
+	long := ""
+	for _, name := range f.touched(p) {
+		since := f.unit(name).StateChange
+		told := !since.IsZero() && !since.After(f.Now)
+		switch {
+		case !f.stopped(name), name == p.unit && p.missing, name != p.unit && !told:
+			continue
+		case !told:
+			since = p.about.streak.ReasonSince
+		}
+		until := since.Add(f.t.StopHold)
+		if !f.Now.Before(until) {
+			long = name
+			continue
+		}
+		return held(Hold, "UnitStopped", fmt.Sprintf("%s was stopped %s ago: whoever did it has %s to start it again", name, words(f.Now.Sub(since)), words(f.t.StopHold)),
+			until, "systemctl start "+name)
 	}
-	since := f.unit(p.unit).StateChange
-	if since.IsZero() || since.After(f.Now) {
-		since = p.about.streak.ReasonSince
+	if long != "" {
+		return free("%s was stopped more than %s ago", long, words(f.t.StopHold))
 	}
-	until := since.Add(f.t.StopHold)
-	if !f.Now.Before(until) {
-		return free("%s was stopped more than %s ago", p.unit, words(f.t.StopHold))
-	}
-	return held(Hold, "UnitStopped", fmt.Sprintf("%s was stopped %s ago: whoever did it has %s to start it again", p.unit, words(f.Now.Sub(since)), words(f.t.StopHold)),
-		until, "systemctl start "+p.unit)
+	return free("no unit was stopped")
 }
 
 func guardSystemd(f *facts, p proposal) Guard {

@@ -127,6 +127,10 @@ func TestGuards(t *testing.T) {
 		{"given one that was masked until the next boot", "restart bootstrap", sees(kubelet(observe.Unit{LoadState: "loaded", ActiveState: "failed", UnitFileState: "masked-runtime"})), "unit masked or disabled", Hold, "UnitMasked", all},
 		{"given a disabled unit", "restart bootstrap", sees(kubelet(disabled(failed))), "unit masked or disabled", Hold, "UnitDisabled", all},
 		{"given a unit that is static", "restart bootstrap", sees(kubelet(observe.Unit{LoadState: "loaded", ActiveState: "failed", UnitFileState: "static"})), "unit masked or disabled", "", "", all},
+		{"given a masked containerd, which a bootstrap would start", "bootstrap missing", sees(containerdUnit(masked)), "unit masked or disabled", Hold, "UnitMasked", all},
+		{"given a disabled containerd that does not run", "bootstrap", sees(containerdUnit(disabled(stoppedAt(noon)))), "unit masked or disabled", Hold, "UnitDisabled", all},
+		{"given that on a machine that is no node yet", "missing", sees(containerdUnit(disabled(stoppedAt(time.Time{})))), "unit masked or disabled", "", "", all},
+		{"given a disabled containerd that runs", "bootstrap missing", sees(containerdUnit(disabled(running))), "unit masked or disabled", "", "", all},
 		{"given a masked unit of something else", "restart bootstrap", now(func(set *observe.Set) { set.ArcUnit = observe.JudgeUnit(masked) }), "unit masked or disabled", "", "", all},
 
 		{"given a unit that systemd has a job for", "restart bootstrap", sees(kubelet(withJob)), "systemd at work", Wait, "SystemdAtWork", all},
@@ -268,7 +272,7 @@ func TestWhatHoldsWeighsMoreThanWhatWaits(t *testing.T) {
 	if d.Wanted != Restart || !d.Until.IsZero() {
 		t.Errorf("got %s until %s, want no end: a remedy has none that is known", d.Wanted, d.Until)
 	}
-	if want := []string{"its end", "aks-flex-node resume, or remove the pause file", "a run without --dry-run"}; !slices.Equal(d.Changes, []string{want[1], want[0], want[2]}) {
+	if want := []string{"its end", "aks-flex-node resume, or remove the pause file", "agent.dryRun: false in the configuration"}; !slices.Equal(d.Changes, []string{want[1], want[0], want[2]}) {
 		t.Errorf("got the changes %q, want those of all guards that hold", d.Changes)
 	}
 	s.in.Pauses = nil
@@ -326,4 +330,76 @@ func TestARemedyIsNotHeldAgainstItself(t *testing.T) {
 	s.after(time.Second)
 	s.look()
 	s.wants(Hold, "BudgetUsedUp")
+}
+
+func TestALostJournalHoldsUntilItsTimeIsOver(t *testing.T) {
+	for name, given := range wanting {
+		s := given(t)
+		s.in.History.Unknown = time.Hour
+		d := s.wants(Hold, "BudgetUnknown")
+		if want := s.in.Now.Add(time.Hour); !d.Until.Equal(want) {
+			t.Errorf("%s: got a hold until %s, want %s", name, d.Until, want)
+		}
+		s.in.History.Broken = "disk full"
+		s.wants(Hold, "JournalBroken")
+		s.in.History.Broken, s.in.History.Unknown = "", 0
+		if d := s.decide(); !d.Action.Acts() {
+			t.Errorf("%s: after it: got %s (%s)", name, d.Action, d.Reason)
+		}
+	}
+}
+
+// containerdUnit changes the unit alone: what is known of its program stays.
+func containerdUnit(u observe.Unit) change {
+	return func(set *observe.Set) {
+		u.Name = ContainerdUnit
+		set.ContainerdUnit = observe.JudgeUnit(u)
+	}
+}
+
+// A bootstrap is of the whole host: whoever took the kubelet out of service is not overruled because containerd is what failed.
+func TestABootstrapThatContainerdLeadsToHeedsTheKubelet(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		of     observe.Unit
+		action Action
+		reason string
+	}{
+		{"a kubelet that failed too", failed, Bootstrap, "RestartsUsedUp"},
+		{"a masked kubelet", masked, Hold, "UnitMasked"},
+		{"a disabled kubelet", disabled(failed), Hold, "UnitDisabled"},
+		{"a kubelet that somebody stopped a while ago", stoppedAt(noon), Bootstrap, "RestartsUsedUp"},
+		{"a kubelet that somebody has just stopped", stoppedAt(noon.Add(6 * time.Minute)), Hold, "UnitStopped"},
+		{"a kubelet that was never started", stoppedAt(time.Time{}), Bootstrap, "RestartsUsedUp"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t).has(time.Minute, containerd(failed), kubelet(c.of), node(observe.NotReady, "NodeNotReady"))
+			for range 3 {
+				s.restarts(ContainerdUnit, time.Second)
+			}
+			s.lasts(BootstrapAfter + 5*time.Minute)
+			s.wants(c.action, c.reason)
+		})
+	}
+}
+
+func TestAStopWhileARestartOnlyWatchesIsSomebodys(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		after  time.Duration // of the restart's begin
+		action Action
+		reason string
+	}{
+		{"while the restart moved the unit", 2 * time.Second, Restart, "Stopped"},
+		{"while it only watched", 5 * time.Second, Hold, "UnitStopped"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t).has(time.Minute, kubelet(failed), node(observe.NotReady, "NodeNotReady"))
+			began := s.in.Now
+			s.restarts(KubeletUnit, 12*time.Second)
+			s.in.History.Restarts[0].Moved = began.Add(3 * time.Second)
+			s.has(2*time.Minute, kubelet(stoppedAt(began.Add(c.after))))
+			s.wants(c.action, c.reason)
+		})
+	}
 }

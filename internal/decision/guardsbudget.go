@@ -52,7 +52,7 @@ func guardWindow(f *facts, _ proposal) Guard {
 
 func guardDryRun(f *facts, _ proposal) Guard {
 	if f.DryRun {
-		return held(Hold, "DryRun", "this is a dry-run: it only says what it would do", time.Time{}, "a run without --dry-run")
+		return held(Hold, "DryRun", "this is a dry-run: it only says what it would do", time.Time{}, "agent.dryRun: false in the configuration")
 	}
 	return free("this is no dry-run")
 }

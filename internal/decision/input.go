@@ -71,6 +71,8 @@ type History struct {
 	Bootstraps []Attempt
 	// Broken says why the journal can't be read or written; empty when it can. Then the budget counts as used.
 	Broken string
+	// Unknown is for how long the budget counts as used up, since an earlier journal was lost; zero when it is known.
+	Unknown time.Duration
 }
 
 // Attempt is one restart or bootstrap.

@@ -158,7 +158,7 @@ func TestWatchOnARealHost(t *testing.T) {
 				}
 				s.do("a start after "+disturb[len(disturb)-1], "sleeper.service", is("active"), "systemctl", "start", "sleeper")
 				s.do("a stop after "+disturb[len(disturb)-1], "sleeper.service", is("inactive"), "systemctl", "stop", "sleeper")
-				s.do("a start that fails", "broken.service", is("failed"), "sh", "-c", "systemctl start broken; systemctl is-failed broken")
+				s.do("a start that fails", "broken.service", is("failed"), "sh", "-c", "systemctl start broken; until systemctl is-failed broken; do sleep 0.1; done")
 				s.do("a reset", "broken.service", is("inactive"), "systemctl", "reset-failed", "broken")
 			}
 			// A unit that comes and goes.

@@ -142,3 +142,16 @@ func (silentSystemd) State(ctx context.Context) (string, error) {
 	<-ctx.Done()
 	return "running", ctx.Err()
 }
+
+func TestAShortIntervalIsKept(t *testing.T) {
+	at(t, func(t *testing.T, b *bed) {
+		b.cfg.Agent.StatusInterval = config.Duration(time.Second)
+		b.runs()
+		before := b.view().Counters.SnapshotWrites
+		after(time.Minute)
+		if got := b.view().Counters.SnapshotWrites - before; got < 50 || got > 130 {
+			t.Errorf("got %d snapshots written in a minute, want about one a second", got)
+		}
+		b.stop()
+	})
+}

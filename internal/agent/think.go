@@ -172,7 +172,9 @@ func transitions(before, after []health.Condition) (entries []journal.Entry, rec
 // keepSnapshot has the snapshot written when it says something new, and after each round.
 func (l *loop) keepSnapshot(now time.Time, set *observe.Set) {
 	s := status.FromObservations(set, l.a.o.Version, now)
-	if same(l.view.Snapshot, s) && now.Sub(l.view.Snapshot.LastUpdated) < l.cfg.GetStatusInterval()-leastGap && !l.files.takeGone() {
+	every := l.cfg.GetStatusInterval()
+	fresh := max(every-leastGap, every/2) // a round may come a little early
+	if same(l.view.Snapshot, s) && now.Sub(l.view.Snapshot.LastUpdated) < fresh && !l.files.takeGone() {
 		return
 	}
 	l.view.Snapshot = s

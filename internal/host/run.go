@@ -74,7 +74,7 @@ func Run(ctx context.Context, c Command) (Output, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running programs is what this package is for; callers pass checked paths
-	cmd.Env = append(shortEnvironment(), c.Env...)
+	cmd.Env = append(append([]string{"LC_ALL=C", "PATH=" + DefaultPath}, PassedEnvironment()...), c.Env...)
 	cmd.Dir = "/"
 	cmd.WaitDelay = waitDelay
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -120,10 +120,10 @@ func runError(ctx context.Context, c Command, err error, out Output) error {
 	return e
 }
 
-// shortEnvironment is what commands get of ours: enough to find their files and a proxy. In particular not NOTIFY_SOCKET, over which a
-// child could speak to systemd in our name, and no language settings that change what is printed.
-func shortEnvironment() []string {
-	env := []string{"LC_ALL=C", "PATH=" + DefaultPath}
+// PassedEnvironment is what commands get of this process's environment, as KEY=VALUE: enough to find their files and a proxy. In particular
+// not NOTIFY_SOCKET, over which a child could speak to systemd in our name, and no language settings that change what is printed. A proxy's
+// URL may hold a password.
+func PassedEnvironment() (env []string) {
 	for _, key := range []string{
 		"HOME", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 	} {

@@ -17,6 +17,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/aks-flex-node/agent/internal/observe"
 )
@@ -222,7 +223,7 @@ func (s *Systemd) complete(ctx context.Context, row sd.UnitStatus) (observe.Unit
 	u.ActiveState = property[string](unit, "ActiveState")
 	u.SubState = property[string](unit, "SubState")
 	u.UnitFileState = property[string](unit, "UnitFileState")
-	u.StateChange = usec(property[uint64](unit, "StateChangeTimestamp"))
+	u.StateChange = stateChange(unit, time.Now())
 	u.Result = property[string](service, "Result")
 	u.MainPID = int(property[uint32](service, "MainPID"))
 	u.NRestarts = int(property[uint32](service, "NRestarts"))
@@ -234,6 +235,17 @@ func (s *Systemd) complete(ctx context.Context, row sd.UnitStatus) (observe.Unit
 	u.MainStart = main.Start
 	s.details[row.Name] = details{unit: u, main: main, at: time.Now()}
 	return u, nil
+}
+
+// stateChange is when a unit last changed its state, by the clock of now. Systemd keeps the time of then too, by the clock of then: where
+// somebody has set that since, a stop of a minute ago would look an hour old, or be yet to come.
+func stateChange(unit map[string]any, now time.Time) time.Time {
+	stamp := time.Duration(property[uint64](unit, "StateChangeTimestampMonotonic")) * time.Microsecond //nolint:gosec // below 292,000 years
+	var up unix.Timespec
+	if stamp == 0 || unix.ClockGettime(unix.CLOCK_MONOTONIC, &up) != nil {
+		return usec(property[uint64](unit, "StateChangeTimestamp"))
+	}
+	return now.Add(stamp - time.Duration(up.Nano())).Round(time.Millisecond)
 }
 
 func sameProcess(p Process) bool {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/aks-flex-node/agent/internal/observe"
 )
 
@@ -267,5 +269,25 @@ func TestUnitsAskedByManyAtOnce(t *testing.T) {
 	})
 	if got := connections(); got != 1 {
 		t.Errorf("got %d connections, want 1", got)
+	}
+}
+
+// The clock was set an hour ahead since: what happened a minute ago was a minute ago.
+func TestAChangeOfStateIsAsOldAsItIs(t *testing.T) {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &up); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	minuteAgo := uint64((time.Duration(up.Nano()) - time.Minute).Microseconds())
+	got := stateChange(map[string]any{"StateChangeTimestamp": uint64(now.Add(-time.Hour - time.Minute).UnixMicro()), "StateChangeTimestampMonotonic": minuteAgo}, now)
+	if ago := now.Sub(got); ago < time.Minute-time.Millisecond || ago > 2*time.Minute {
+		t.Errorf("got %s ago, want a minute", ago)
+	}
+	if got := stateChange(map[string]any{"StateChangeTimestamp": uint64(1_700_000_000_000_000)}, now); !got.Equal(time.UnixMicro(1_700_000_000_000_000)) {
+		t.Errorf("without the monotonic time: got %s, want the other", got)
+	}
+	if got := stateChange(map[string]any{}, now); !got.IsZero() {
+		t.Errorf("without any: got %s, want none", got)
 	}
 }

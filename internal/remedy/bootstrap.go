@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/aks-flex-node/agent/internal/decision"
@@ -149,6 +151,7 @@ func (w *work) startCommand(ctx context.Context) (host.UnitRun, error) {
 	t := host.Transient{
 		Name: w.commandUnit(), Description: "Makes this host a Kubernetes node (aks-flex-node bootstrap)",
 		Command: w.Command, Timeout: cmp.Or(w.Timeout, commandTimeout), OutputPath: w.outputPath(),
+		Environment: commandEnvironment(),
 	}
 	err := w.Systemd.StartTransient(ctx, t)
 	if err == nil || errors.Is(err, host.ErrUnitExists) {
@@ -162,6 +165,16 @@ func (w *work) startCommand(ctx context.Context) (host.UnitRun, error) {
 		return run, err
 	}
 	return run, nil
+}
+
+// commandEnvironment is what the command gets beside what systemd gives every service: the proxy of the agent, and a home, which systemd
+// sets for no service of root.
+func commandEnvironment() []string {
+	env := host.PassedEnvironment()
+	if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		env = append(env, "HOME=/root")
+	}
+	return env
 }
 
 // ask asks how the command's unit is until systemd's answer is enough.

@@ -1,10 +1,12 @@
 package remedy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -147,6 +149,23 @@ func TestABootstrapIsGoneOnWith(t *testing.T) {
 		}, Superseded, "the decision is 1h0m0s old", 0},
 		{"the command was not started yet, and no longer is configured", "before command", func(w *world) { w.command.takes = -1 }, Failed, "no command is configured", 0},
 		{"nothing was begun, a while ago", "progress", func(*world) { wait(time.Hour) }, Superseded, "the decision is 1h0m0s old", 0},
+		{"the command was not started yet, and the kubelet runs again", "before command", func(w *world) {
+			wait(10 * time.Second)
+			w.add(up(decision.KubeletUnit, time.Now()))
+		}, Unneeded, "runs again", 0},
+		{"nothing was begun, and the kubelet runs again", "progress", func(w *world) {
+			wait(10 * time.Second)
+			w.add(up(decision.KubeletUnit, time.Now()))
+		}, Unneeded, "runs again", 0},
+		{"the command was not started yet, and somebody masked the kubelet", "before command", func(w *world) {
+			u := down(decision.KubeletUnit, "inactive", time.Now())
+			u.LoadState, u.UnitFileState = "masked", "masked"
+			w.add(u)
+		}, Superseded, "is masked", 0},
+		{"the command was not started yet, and somebody stopped the kubelet", "before command", func(w *world) {
+			wait(10 * time.Second)
+			w.add(down(decision.KubeletUnit, "inactive", time.Now()))
+		}, Superseded, "changed after this was decided", 0},
 		{"only the file for its output was made", "before command", func(w *world) {
 			must(w.t, os.WriteFile(filepath.Join(w.dir, "output", outputName(w.last().ID)), nil, 0o600))
 		}, Failed, "its result is lost", 0},
@@ -269,4 +288,48 @@ func TestAnAgentAtItsEndLeavesTheCommandRunning(t *testing.T) {
 			t.Errorf("the journal has %+v and %d commands run, want it in progress", r, len(w.runs))
 		}
 	})
+}
+
+func TestABootstrapIsBegunOnlyWhileItIsWanted(t *testing.T) {
+	for name, c := range map[string]struct {
+		wanted  func(context.Context) (bool, error)
+		outcome string
+		ran     int
+	}{
+		"it is":     {func(context.Context) (bool, error) { return true, nil }, Succeeded, 1},
+		"it is not": {func(context.Context) (bool, error) { return false, nil }, Unneeded, 0},
+		"nobody can tell": {func(ctx context.Context) (bool, error) {
+			<-ctx.Done()
+			return false, ctx.Err()
+		}, Superseded, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				r := w.runner()
+				r.Wanted = c.wanted
+				o, err := r.Do(t.Context(), bootstrapNow())
+				must(t, err)
+				if o.Outcome != c.outcome || w.ran != c.ran {
+					t.Errorf("got %+v and %d runs, want %s and %d", o, w.ran, c.outcome, c.ran)
+				}
+			})
+		})
+	}
+}
+
+func TestTheCommandGetsTheProxyAndAHome(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128/%20$x")
+	t.Setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+	for _, home := range []string{"", "/home/jo"} {
+		t.Setenv("HOME", home)
+		if home == "" {
+			must(t, os.Unsetenv("HOME"))
+		}
+		want := cmp.Or(home, "/root")
+		got := commandEnvironment()
+		if !slices.Contains(got, "HTTPS_PROXY=http://proxy.example:3128/%20$x") || !slices.Contains(got, "HOME="+want) || slices.ContainsFunc(got, func(kv string) bool { return strings.HasPrefix(kv, "NOTIFY_SOCKET") }) {
+			t.Errorf("got %q, want the proxy, the home %s, and no socket of systemd's", got, want)
+		}
+	}
 }

@@ -65,7 +65,7 @@ Of the agent's own keys:
 - **agent.statusInterval** is far below the five minutes from which on a snapshot counts as stale, so that one look that fails, or takes long,
   does not make it so. It must stay below agent.thresholds.evidenceGap too, since looks further apart confirm nothing.
 - **agent.bootstrap.command** is run as it stands, as root and without a shell. It is logged and shown, so it is no place for secrets: have
-  the program read those from a file of its own.
+  the program read those from a file of its own. Its environment has HOME and the agent's proxy settings.
 - **agent.maintenanceWindow** is in the host's local time, and days are those on which it begins. It lasts for its duration also in the nights
   when clocks are changed; a start that such a night skips or repeats comes once, within an hour of that time. Restart the agent when the
   host's time zone was changed.

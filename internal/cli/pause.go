@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -145,6 +146,9 @@ func (c *common) tell(ask func(localapi.Agent) error, do func(*journal.Journal) 
 	err = ask(c.ask())
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true, fmt.Errorf("%w; it may take effect all the same. What pauses in any case: touch %s", err, c.pauseFile())
+	}
+	if refusal, ok := errors.AsType[*localapi.Error](err); ok && refusal.Status >= http.StatusInternalServerError {
+		return true, fmt.Errorf("%w. What pauses in any case: touch %s", err, c.pauseFile())
 	}
 	if !errors.Is(err, localapi.ErrNotRunning) {
 		return true, forbidden(err, "tell the agent what to do")

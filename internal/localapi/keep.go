@@ -93,7 +93,7 @@ func (s *Socket) Serve(ctx context.Context) {
 // listen sets l, or leaves it nil and says why.
 func (s *Socket) listen() (err error) {
 	dir := filepath.Dir(s.path)
-	if s.folder != nil {
+	if s.folder != nil && makeFolder(dir) == nil { // else listen says why not
 		restoreMode(dir, s.folder)
 	}
 	if s.l, err = listen(s.path); err != nil {

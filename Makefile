@@ -59,8 +59,9 @@ test: ## install what tests need, then run all but the end-to-end tests, with th
 
 .PHONY: e2e
 e2e: ## run the end-to-end tests on real hosts and a real cluster made here (as root)
+	@# One package at a time: a machine has inotify instances (fs.inotify.max_user_instances) for about eight hosts.
 	@go run ./test/lab/cmd/lab tools
-	@$(gotest) -tags e2e -timeout 32m -parallel 4 ./test/e2e/... ./test/lab/...
+	@$(gotest) -tags e2e -timeout 32m -parallel 4 -p 1 ./test/e2e/... ./test/lab/...
 
 .PHONY: soak
 soak: ## run the long simulations, 1,000 seeds, by hand

@@ -237,7 +237,7 @@ func (s *Systemd) complete(ctx context.Context, row sd.UnitStatus) (observe.Unit
 	return u, nil
 }
 
-// stateChange is when a unit last changed its state, by the clock of now. Systemd keeps the time of then too, by the clock of then: where
+// stateChange is when a unit last changed its state, by the clock of now, which must be taken just before. Systemd keeps the time of then too, by the clock of then: where
 // somebody has set that since, a stop of a minute ago would look an hour old, or be yet to come.
 func stateChange(unit map[string]any, now time.Time) time.Time {
 	stamp := time.Duration(property[uint64](unit, "StateChangeTimestampMonotonic")) * time.Microsecond //nolint:gosec // below 292,000 years
@@ -245,7 +245,8 @@ func stateChange(unit map[string]any, now time.Time) time.Time {
 	if stamp == 0 || unix.ClockGettime(unix.CLOCK_MONOTONIC, &up) != nil {
 		return usec(property[uint64](unit, "StateChangeTimestamp"))
 	}
-	return now.Add(stamp - time.Duration(up.Nano())).Round(time.Millisecond)
+	// Never later than it was, not even by rounding: it is compared with what was noted right after it.
+	return now.Add(stamp - time.Duration(up.Nano())).Truncate(time.Microsecond)
 }
 
 func sameProcess(p Process) bool {

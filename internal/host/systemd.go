@@ -237,8 +237,8 @@ func (s *Systemd) complete(ctx context.Context, row sd.UnitStatus) (observe.Unit
 	return u, nil
 }
 
-// stateChange is when a unit last changed its state, by the clock of now, which must be taken just before. Systemd keeps the time of then too, by the clock of then: where
-// somebody has set that since, a stop of a minute ago would look an hour old, or be yet to come.
+// stateChange is when a unit last changed its state, by the clock of now, which must be taken just before. Systemd keeps the time of then
+// too, by the clock of then: where somebody has set that since, a stop of a minute ago would look an hour old, or be yet to come.
 func stateChange(unit map[string]any, now time.Time) time.Time {
 	stamp := time.Duration(property[uint64](unit, "StateChangeTimestampMonotonic")) * time.Microsecond //nolint:gosec // below 292,000 years
 	var up unix.Timespec

@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		os.Exit(serveActor())
 	case "killer":
 		os.Exit(serveKiller())
+	case "beginner":
+		os.Exit(serveBeginner())
 	default:
 		fmt.Fprintln(os.Stderr, "unknown role", role)
 		os.Exit(2)

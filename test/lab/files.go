@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,14 +52,22 @@ func (h *Host) CopyIn(ctx context.Context, from, to string, mode fs.FileMode) er
 }
 
 func (h *Host) write(ctx context.Context, name string, content io.Reader, mode fs.FileMode) error {
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_TRUNC
-	f, err := h.open(name, flags, mode)
+	err := h.writeNow(name, content, mode)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := h.run(ctx, "mkdir", "-p", path.Dir(name)); err != nil {
 			return err
 		}
-		f, err = h.open(name, flags, mode)
+		err = h.writeNow(name, content, mode)
 	}
+	return err
+}
+
+func (h *Host) writeNow(name string, content io.Reader, mode fs.FileMode) error {
+	// A process that another test starts meanwhile would have the file open for writing until it executes its program, and a
+	// program that is open for writing can't be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	f, err := h.open(name, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, mode)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
